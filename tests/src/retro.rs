@@ -133,8 +133,11 @@ impl Case {
             "",
             "databases are left"
         );
-        let listens = std::net::TcpStream::connect(("127.0.0.1", self.stage.service_port));
-        assert!(listens.is_err(), "the changed service is left running");
+        // What has been killed may take a moment to be gone.
+        wait_for("the changed service to end", || {
+            let address = ("127.0.0.1", self.stage.service_port);
+            std::net::TcpStream::connect(address).err()
+        });
     }
 
     /// What the original database holds.
