@@ -31,7 +31,6 @@ const ROOM: usize = 64 << 10;
 pub struct Channel {
     stream: TcpStream,
     outgoing: VecDeque<u8>,
-    is_full: bool,
     incoming: Vec<u8>,
     room: Box<[u8; ROOM]>,
     /// Where the next message begins in `incoming`.
@@ -116,7 +115,6 @@ impl Channel {
         let mut channel = Channel {
             stream,
             outgoing: VecDeque::new(),
-            is_full: false,
             incoming: Vec::new(),
             room: Box::new([0; ROOM]),
             at: 0,
@@ -188,16 +186,12 @@ impl Channel {
 
     /// Sends as much as the connection takes.
     pub fn flush(&mut self) -> io::Result<()> {
-        self.is_full = false;
         while !self.outgoing.is_empty() {
             let (front, _) = self.outgoing.as_slices();
             match self.stream.write(front) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => drop(self.outgoing.drain(..written)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.is_full = true;
-                    return Ok(());
-                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -205,9 +199,9 @@ impl Channel {
         Ok(())
     }
 
-    /// Whether the connection has not taken all of what was flushed.
-    pub fn is_full(&self) -> bool {
-        self.is_full
+    /// Whether something waits that the connection has not taken.
+    pub fn has_waiting(&self) -> bool {
+        !self.outgoing.is_empty()
     }
 
     /// Who is at the other end.

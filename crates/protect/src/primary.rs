@@ -111,7 +111,7 @@ pub fn run(options: &PrimaryOptions, say: &mut dyn FnMut(Notice)) -> Result<Outc
     };
 
     let rule = Rule::Queue(options.queue);
-    let outgoing = Queue::open(options.queue, 128).map_err(ProtectError::NoQueue)?;
+    let outgoing = Queue::open(options.queue).map_err(ProtectError::NoQueue)?;
     let arriving = Arriving::at(address.ip).map_err(system("looking at what comes"))?;
     let rules = Rules::set(rule, address)?;
     let _taken = Taken::take(address, &device)?;
@@ -293,7 +293,7 @@ impl Primary<'_> {
         };
         let ends = [channel.as_fd(), self.outgoing.as_fd()];
         let awaited = if self.held.is_empty() { 2 } else { 1 };
-        let at_most = match channel.is_full() {
+        let at_most = match channel.has_waiting() {
             true => Duration::from_millis(1),
             false => EPOCH,
         };
@@ -339,10 +339,7 @@ impl Primary<'_> {
         }
         let is_due = all || self.shipped.elapsed() >= EPOCH;
         if !self.held.is_empty() && !is_due {
-            return match channel.is_full() {
-                true => Ok(channel.flush()?),
-                false => Ok(()),
-            };
+            return Ok(channel.flush()?);
         }
         let mut last = None;
         let mut going = Vec::new();

@@ -34,6 +34,8 @@ mod packet {
 
 /// Packets that the kernel keeps for us before it drops what comes.
 const LENGTH_MAX: u32 = 65_536;
+/// How much of each packet is of interest: its headers.
+const COPIED: u32 = 128;
 const RECEIVE_BYTES: i32 = 16 << 20;
 const NO_ENOBUFS: i32 = 5;
 
@@ -53,8 +55,7 @@ pub struct Queued<'a> {
 }
 
 impl Queue {
-    /// `copied`: how much of each packet is of interest.
-    pub fn open(number: u16, copied: u32) -> io::Result<Queue> {
+    pub fn open(number: u16) -> io::Result<Queue> {
         // SAFETY: a fresh descriptor, owned from here on.
         let socket = unsafe {
             let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
@@ -73,10 +74,10 @@ impl Queue {
         let mut queue = Queue {
             socket,
             number,
-            room: vec![0; copied as usize + 4096],
+            room: vec![0; COPIED as usize + 4096],
         };
         queue.configure(&[(config::COMMAND, &[config::BIND, 0, 0, 0])])?;
-        let mut parameters = copied.to_be_bytes().to_vec();
+        let mut parameters = COPIED.to_be_bytes().to_vec();
         parameters.push(config::COPY_PACKET);
         queue.configure(&[
             (config::PARAMETERS, &parameters),
