@@ -13,13 +13,23 @@ use hindcast_tests::{Process, wait_for};
 use crate::checked_clients::{Client, Clients, OfLighttpd, OfMemcached, OfRedis, connected};
 use crate::exec_servers::{Cache, lighttpd, memcached, redis};
 
+/// The process that holds the descriptors of the program that leads.
+const HOLDER: &str = "hindcast-table";
+
+/// The processes that run the program.
+fn programs(server: &Process) -> Vec<u32> {
+    let holder = strays::named(server.pid(), HOLDER);
+    let mut programs = strays::family(server.pid());
+    programs.retain(|pid| *pid != server.pid() && Some(*pid) != holder);
+    programs
+}
+
 /// The program that a followed recording began with, and the first that follows it.
 fn leader_and_follower(server: &Process) -> (u32, u32) {
-    let holder = wait_for("the process that holds the descriptors", || {
-        strays::named(server.pid(), "hindcast-table")
+    let mut programs = wait_for("the process that holds the descriptors", || {
+        strays::named(server.pid(), HOLDER)?;
+        Some(programs(server))
     });
-    let mut programs: Vec<u32> = strays::family(server.pid());
-    programs.retain(|pid| *pid != server.pid() && *pid != holder);
     programs.sort_unstable();
     assert_eq!(
         programs.len(),
@@ -98,9 +108,9 @@ fn kill_one_after_the_other<C: Client>(times: u64, (scene, program, port): (Scen
 
 /// The one process beside `leader` that runs the program.
 fn follower_of(server: &Process, leader: u32) -> Option<u32> {
-    let holder = strays::named(server.pid(), "hindcast-table")?;
-    let mut programs = strays::family(server.pid());
-    programs.retain(|pid| ![server.pid(), holder, leader].contains(pid));
+    strays::named(server.pid(), HOLDER)?;
+    let mut programs = programs(server);
+    programs.retain(|pid| *pid != leader);
     match programs[..] {
         [follower] => Some(follower),
         _ => None,
@@ -156,10 +166,7 @@ fn with_sockets(server: &Process) -> Option<u32> {
                 && target.to_string_lossy().starts_with("socket:")
         })
     };
-    let holder = strays::named(server.pid(), "hindcast-table");
-    let mut programs = strays::family(server.pid());
-    programs.retain(|pid| *pid != server.pid() && Some(*pid) != holder);
-    programs.into_iter().find(has_one)
+    programs(server).into_iter().find(has_one)
 }
 
 /// It is killed in the middle of its call: whatever comes behind is of the follower.
