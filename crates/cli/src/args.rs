@@ -9,6 +9,7 @@ mod standby;
 mod web;
 
 use std::ffi::OsString;
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -58,6 +59,8 @@ pub enum Command {
     Recover(RecoverArgs),
     /// Remove the oldest part of a recording, in whole segments; what remains can be replayed
     Prune(PruneArgs),
+    /// Divide a recording into ranges that can be replayed by themselves, side by side
+    Windows(WindowsArgs),
     /// Show one request, or one transaction and what it saw
     Show(ShowArgs),
     /// Look at a recording in a browser: a timeline, who saw whom, what every request did
@@ -291,6 +294,18 @@ pub enum KeyAction {
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
+}
+
+#[derive(Args)]
+pub struct WindowsArgs {
+    #[command(flatten)]
+    pub trace: TraceArg,
+    /// As many requests, or as few more as there are until a window can begin
+    #[arg(long, value_name = "N", default_value = "10000")]
+    pub size: NonZero<u64>,
+    /// One JSON object per line
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args)]

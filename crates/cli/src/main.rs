@@ -72,6 +72,7 @@ fn run(cli: Cli) -> Result<Exit, CliError> {
         Command::Decrypt(args) => commands::decrypt::run(&args),
         Command::Recover(args) => commands::recover::run(&args),
         Command::Prune(args) => commands::prune::run(&args),
+        Command::Windows(args) => commands::windows::run(&args),
         Command::Show(args) => commands::show::run(&args),
         Command::Record(args) => block_on(commands::record::run(args)),
         Command::Base(args) => block_on(commands::base::run(*args)),

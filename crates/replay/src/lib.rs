@@ -8,7 +8,7 @@
 //! ```
 //!
 //! - [`plan`] says which requests are sent again, [`recording`] reads what must be known about
-//!   them.
+//!   them. [`windows`](mod@windows) divides a recording into plans that need nothing of each other.
 //! - [`transaction`] has the words in which sessions and the coordinator talk.
 //! - [`coordinator`] decides which transaction may go on and notices divergences. Pure.
 //! - [`hold`] follows one session of the service and makes it wait. Pure.
@@ -66,6 +66,7 @@ pub mod shared;
 pub mod transaction;
 mod turns;
 pub mod verdict;
+pub mod windows;
 
 pub use faithful::{ReplayOptions, run};
 pub use plan::{Plan, PlanError};

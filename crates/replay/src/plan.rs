@@ -159,8 +159,11 @@ fn missing(trace: &Trace, asked: RequestId, first: RequestId, last: RequestId) -
     }
 }
 
-/// All requests, from arrival to end, in order of arrival. Only what a plan needs of them is kept.
-fn spans(trace: &Trace) -> Result<Vec<(Micros, Micros, RequestId)>, ReadError> {
+/// Arrival, end and number of a request.
+pub(crate) type Span = (Micros, Micros, RequestId);
+
+/// All requests in order of arrival. Only what a plan needs of them is kept.
+pub(crate) fn spans(trace: &Trace) -> Result<Vec<Span>, ReadError> {
     let filter = RequestFilter {
         lean: true,
         ..Default::default()
@@ -176,7 +179,7 @@ fn spans(trace: &Trace) -> Result<Vec<(Micros, Micros, RequestId)>, ReadError> {
 }
 
 /// The latest position at or before `from` at which no earlier request was in flight.
-fn quiet_before(spans: &[(Micros, Micros, RequestId)], from: usize) -> usize {
+fn quiet_before(spans: &[Span], from: usize) -> usize {
     let (mut quiet, mut busy_until) = (0, Micros::MIN);
     for (at, &(arrived, ended, _)) in spans.iter().enumerate().take(from + 1) {
         if arrived > busy_until {

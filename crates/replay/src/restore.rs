@@ -164,7 +164,7 @@ fn strangers(trace: &Trace) -> BTreeSet<Xid> {
     trace.gaps().iter().flat_map(unaccounted).collect()
 }
 
-fn has_archive(base: &Base) -> bool {
+pub(crate) fn has_archive(base: &Base) -> bool {
     matches!(
         &base.kind,
         BaseKind::Backup {

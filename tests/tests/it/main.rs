@@ -51,3 +51,4 @@ mod standby_tables;
 mod standby_types;
 mod tls;
 mod web;
+mod windows;

@@ -22,6 +22,7 @@ pub mod setting;
 pub mod show;
 pub mod standby;
 pub mod web;
+pub mod windows;
 
 use hindcast_trace::{OpenError, Trace};
 

@@ -55,11 +55,16 @@ def options(given):
 
 
 def run(*words, allowed=(0,)):
-    """Runs it to its end. Any other exit code than those allowed is an error."""
+    """What it prints, run to its end. Any other exit code than those allowed is an error."""
+    return run_to_end(*words, allowed=allowed)[0]
+
+
+def run_to_end(*words, allowed):
+    """What it prints, and its exit code, one of those allowed."""
     done = subprocess.run([program(), *map(str, words)], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode not in allowed:
         raise HindcastError.of(done.stderr, done.returncode)
-    return done.stdout
+    return done.stdout, done.returncode
 
 
 def version():
