@@ -45,6 +45,14 @@ fn record(args: ExecArgs) -> Result<Exit, CliError> {
                 .hint("leave out --optimize cache"),
         );
     }
+    let reproduces =
+        |optimization: &Optimization| matches!(optimization, Optimization::Reproduce(_));
+    if args.follower && args.optimize.iter().any(reproduces) {
+        return Err(CliError::usage(
+            "a follower puts what is read from files into the log, reproduce leaves it out",
+        )
+        .hint("leave out one of them"));
+    }
     // A recording that nobody asked for is gone afterwards.
     let temporary = match args.record {
         Some(_) => None,
@@ -60,6 +68,7 @@ fn record(args: ExecArgs) -> Result<Exit, CliError> {
     };
     let options = RecordOptions {
         followers: args.follow.unwrap_or(0),
+        is_written_beside: args.follower,
         is_kept: temporary.is_none(),
         folder,
         order: match args.order {

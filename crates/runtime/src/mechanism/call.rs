@@ -18,18 +18,19 @@ use std::ffi::c_char;
 
 use hindcast_execlog::config::optimizations;
 use hindcast_execlog::event::{FLAG_ECHO, FLAG_REFERENCE, FLAG_RESULT, Kind, ResultClass};
+use hindcast_execlog::reference::{self, REFERRED_FROM};
 use hindcast_execlog::{Event, board};
 
 use crate::functions::{self, Function};
 use crate::mechanism::divergence::{self, Actual};
 use crate::mechanism::flows::{self, Origin};
 use crate::mechanism::{
-    alone, echo, elsewhere, files, follow, heap, instructions, log, signals, sync,
+    alone, echo, elsewhere, files, follow, heap, instructions, log, references, signals, sync,
 };
 use crate::raw::{self, errno, set_errno};
 use crate::state::cache::{self, Repeated};
 use crate::state::log::WRITTEN_FROM;
-use crate::state::mode::{Mode, elsewhere, follows, leads, mode, one_at_a_time};
+use crate::state::mode::{Mode, elsewhere, follows, leads, mode, one_at_a_time, refers};
 use crate::state::recording;
 use crate::state::thread::{self, Current, Thread};
 use crate::{probe, syscall};
@@ -80,6 +81,9 @@ pub struct Call<'a> {
     outs: &'static [u8],
     inputs: [u64; INPUTS_KEPT],
     inputs_used: u8,
+    /// Replay: what the check is up to here if it covers only the ends of what is written, and how
+    /// many of the inputs came before.
+    by_ends: Option<(u64, u8)>,
 }
 
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -116,6 +120,7 @@ impl<'a> Call<'a> {
             outs: &[],
             inputs: [0; INPUTS_KEPT],
             inputs_used: 0,
+            by_ends: None,
         }
     }
 
@@ -131,7 +136,7 @@ impl<'a> Call<'a> {
 
     #[inline(always)]
     pub fn input(&mut self, value: u64) {
-        self.check = (self.check.rotate_left(23) ^ value).wrapping_mul(MULTIPLIER);
+        self.mix(value);
         if (self.inputs_used as usize) < INPUTS_KEPT {
             self.inputs[self.inputs_used as usize] = value;
             self.inputs_used += 1;
@@ -149,9 +154,46 @@ impl<'a> Call<'a> {
             0
         } else {
             // SAFETY: it can be read.
-            xxhash_rust::xxh3::xxh3_64(unsafe { std::slice::from_raw_parts(bytes, length) })
+            let bytes = unsafe { std::slice::from_raw_parts(bytes, length) };
+            if length >= REFERRED_FROM && self.is_plain_write() {
+                if self.recording && refers() {
+                    self.flags |= FLAG_REFERENCE;
+                    return self.mix(reference::ends(bytes));
+                }
+                if !self.recording {
+                    self.by_ends =
+                        Some((mixed(self.check, reference::ends(bytes)), self.inputs_used));
+                }
+            }
+            xxhash_rust::xxh3::xxh3_64(bytes)
         };
-        self.check = (self.check.rotate_left(23) ^ hash).wrapping_mul(MULTIPLIER);
+        self.mix(hash);
+    }
+
+    #[inline(always)]
+    fn mix(&mut self, value: u64) {
+        self.check = mixed(self.check, value);
+    }
+
+    /// Whether it writes one buffer, and all that comes in beside it are numbers.
+    #[inline(always)]
+    fn is_plain_write(&self) -> bool {
+        matches!(self.function, functions::WRITE | functions::PWRITE)
+    }
+
+    /// Whether an event has the check of this call. That of a write may cover the ends of its bytes
+    /// alone.
+    #[inline(always)]
+    fn is_checked_by(&self, check: u32, flags: u8) -> bool {
+        check == fold(self.check)
+            || flags & FLAG_REFERENCE != 0
+                && self.by_ends.is_some_and(|(sum, used)| {
+                    let later = self.inputs[..self.inputs_used as usize].iter();
+                    let sum = later
+                        .skip(used as usize)
+                        .fold(sum, |sum, input| mixed(sum, *input));
+                    check == fold(sum)
+                })
     }
 
     /// A string; null is allowed.
@@ -353,7 +395,7 @@ impl<'a> Call<'a> {
         else {
             self.unexpected(event)
         };
-        if check != fold(self.check) {
+        if !self.is_checked_by(check, event.flags) {
             self.unexpected(event);
         }
         self.thread.reader.advance(&event);
@@ -424,6 +466,10 @@ impl<'a> Call<'a> {
         memory: *mut u8,
         length: usize,
     ) {
+        if refers() && self.recording {
+            // SAFETY: the caller's promise.
+            return unsafe { self.out_referred(descriptor, offset, memory, length) };
+        }
         match files::reproduced(descriptor) {
             // SAFETY: the caller's promise.
             Some(real) if length > 0 => unsafe {
@@ -435,6 +481,26 @@ impl<'a> Call<'a> {
         if elsewhere() && !self.recording {
             // SAFETY: the caller's promise.
             unsafe { elsewhere::has_read(descriptor, memory, length) };
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn out_referred(
+        &mut self,
+        descriptor: i32,
+        offset: Option<i64>,
+        memory: *mut u8,
+        length: usize,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match references::of_read(&mut self.thread, descriptor, offset, memory, length) {
+                Some(reference) => {
+                    self.flags |= FLAG_REFERENCE;
+                    self.dead = self.dead || !self.thread.writer.put(&reference.to_bytes());
+                }
+                None => self.out(memory, length),
+            }
         }
     }
 
@@ -789,6 +855,11 @@ impl<'a> Call<'a> {
         sync::moment(&mut self.thread);
         self.thread.woken_by_time = true;
     }
+}
+
+#[inline(always)]
+fn mixed(check: u64, value: u64) -> u64 {
+    (check.rotate_left(23) ^ value).wrapping_mul(MULTIPLIER)
 }
 
 /// The 32 bits of the check that are logged.

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use hindcast_execlog::LogHeader;
 use hindcast_execlog::event::{self, Kind};
+use hindcast_execlog::reference::BEHIND_MOST;
 
 use super::{Path, WRITER_BYTES, WRITERS, take_room};
 use crate::state::recording;
@@ -310,6 +311,23 @@ impl Writer {
         let there = self.ensure(length);
         self.cursor += length;
         there
+    }
+
+    /// Whether an event may refer to so many bytes of a file, and notes that it does. Not where the
+    /// follower that reads them is far behind.
+    #[inline(always)]
+    pub fn refers(&mut self, bytes: usize) -> bool {
+        if self.header.is_null() {
+            return false;
+        }
+        // SAFETY: the header page is mapped while the log is open.
+        let header = unsafe { &*self.header };
+        let referred = header.referred.load(Ordering::Relaxed) + bytes as u64;
+        if referred.saturating_sub(header.read.load(Ordering::Relaxed)) > BEHIND_MOST {
+            return false;
+        }
+        header.referred.store(referred, Ordering::Relaxed);
+        true
     }
 
     /// In a recording that is followed: the thread enters a call.
