@@ -65,7 +65,12 @@ int main(int count, char **arguments) {
     show("copy", read(copy, buffer, 700));
     show("beside", read(file, buffer, 700));
     close(copy);
+    show("still", read(file, buffer, 700));
+    dup2(file, 0);
     close(file);
+    show("input", read(0, buffer, 700));
+    close(0);
+    open("/dev/null", O_RDONLY);
 
     file = opened(path);
     struct iovec parts[2] = {{buffer, 300}, {buffer + 300, 300}};

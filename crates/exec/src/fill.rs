@@ -326,8 +326,8 @@ struct Log {
     read: u64,
     /// It goes no further, because of this.
     cut: Option<String>,
-    /// Which file each descriptor is.
-    descriptors: HashMap<i32, u32>,
+    /// Which file is in each place.
+    places: HashMap<u32, u32>,
 }
 
 impl Log {
@@ -343,7 +343,7 @@ impl Log {
             whole: None,
             read: 0,
             cut: None,
-            descriptors: HashMap::new(),
+            places: HashMap::new(),
         })
     }
 
@@ -467,8 +467,8 @@ impl Log {
             return;
         };
         let found = Given::from_bytes(found);
-        // Only this thread has read the file that the descriptor was before.
-        if let Some(before) = self.descriptors.insert(found.descriptor, found.number) {
+        // Only this thread has read the file that was there before.
+        if let Some(before) = self.places.insert(found.place, found.number) {
             files.remove(&before);
         }
         let source = Source::new(&found, path, sent.take(found.number));
@@ -526,8 +526,9 @@ fn filled(
     let bytes = usize::try_from(result.unwrap_or(0)).map_err(|_| damaged())?;
     let before = &event.payload[..event.payload.len() - Reference::BYTES];
     let payload = before.len() + bytes;
+    let mut read = vec![0; event::padded(payload) - before.len()];
+    source.read(reference, &mut read[..bytes])?;
     let flags = event.flags & !FLAG_REFERENCE;
-    let begun = out.len();
     match u16::try_from(payload) {
         Ok(short) if short != event::LONG => {
             out.extend(event::header(event.kind, flags, short).to_ne_bytes());
@@ -538,12 +539,7 @@ fn filled(
         }
     }
     out.extend(before);
-    let start = out.len();
-    out.resize(start + event::padded(payload) - before.len(), 0);
-    if let Err(why) = source.read(reference, &mut out[start..start + bytes]) {
-        out.truncate(begun);
-        return Err(why);
-    }
+    out.extend(read);
     Ok(bytes as u64)
 }
 
@@ -619,7 +615,7 @@ mod tests {
             let found = self.file().metadata().unwrap();
             let given = Given {
                 number: 7,
-                descriptor: 3,
+                place: 3,
                 zeros: 0,
                 reserved: 0,
                 state: FileState {

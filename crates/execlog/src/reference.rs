@@ -7,9 +7,8 @@
 pub struct Given {
     /// From one, and different for all files of a recording.
     pub number: u32,
-    /// The descriptor that it was opened as. One thread reads it, until that opens another file as
-    /// the same descriptor.
-    pub descriptor: i32,
+    /// Reads of one thread refer to it, until the same thread is given another file of this place.
+    pub place: u32,
     /// 1: it has nothing but zeros, and no end.
     pub zeros: u32,
     pub reserved: u32,
@@ -122,7 +121,7 @@ mod tests {
     fn what_is_logged_of_a_file_is_read_as_it_was_written() {
         let given = Given {
             number: 3,
-            descriptor: 4,
+            place: 4,
             zeros: 0,
             reserved: 0,
             state: FileState {

@@ -181,6 +181,15 @@ impl<'a> Call<'a> {
         matches!(self.function, functions::WRITE | functions::PWRITE)
     }
 
+    /// Whether the event of this call is short, however much it has moved.
+    #[inline]
+    fn leaves_bytes_out(&self) -> bool {
+        self.is_plain_write()
+            || refers()
+                && matches!(self.function, functions::READ | functions::PREAD)
+                && references::refer(self.inputs[0] as i32)
+    }
+
     /// Whether an event has the check of this call. That of a write may cover the ends of its bytes
     /// alone.
     #[inline(always)]
@@ -343,7 +352,8 @@ impl<'a> Call<'a> {
                 ),
             }
         }
-        self.long = matches!(result, Ok(bytes) if bytes >= WRITTEN_FROM as i64);
+        self.long =
+            matches!(result, Ok(bytes) if bytes >= WRITTEN_FROM as i64) && !self.leaves_bytes_out();
         let writer = &mut self.thread.writer;
         let check = fold(self.check).to_ne_bytes();
         // A call that was in the kernel when recording ended belongs to what came after.

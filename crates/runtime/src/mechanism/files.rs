@@ -66,14 +66,14 @@ impl Known {
 }
 
 pub fn opened(descriptor: i32, kind: Kind) {
-    references::forget(descriptor);
+    references::released(descriptor);
     if let Some(known) = known(descriptor) {
         known.flags.store(kind as u8, Ordering::Relaxed);
     }
 }
 
 pub fn closed(descriptor: i32) {
-    references::forget(descriptor);
+    references::released(descriptor);
     flows::closes(descriptor);
     if elsewhere() {
         elsewhere::close(descriptor);
@@ -86,9 +86,7 @@ pub fn closed(descriptor: i32) {
 
 pub fn duplicated(from: i32, to: i32) {
     flows::duplicated(from, to);
-    // Both move together from here on.
-    references::forget(from);
-    references::forget(to);
+    references::duplicated(from, to);
     let (Some(source), Some(target)) = (known(from), known(to)) else {
         return;
     };

@@ -2,12 +2,12 @@
 //! file they were, and the follower reads them as well.
 //!
 //! A read says nothing of where its descriptor stands, and asking the kernel each time would cost as
-//! much as the log. So a position is kept here, for descriptors of which it can be known: those that
-//! one thread alone has used since it opened them. All that makes it uncertain (another thread, a
-//! copy, a child, a call that moves it unseen) takes the file's number from the descriptor *before*
-//! it happens, and a read looks for the number *after* it: what it finds then is true.
+//! much as the log. So a position is kept here, for open files of which it can be known: those that
+//! one thread alone has used since it opened them, through whichever descriptors. All that makes it
+//! uncertain (another thread, a child, a call that moves it unseen) takes the number from the open
+//! file *before* it happens, and a read looks for the number *after* it: what it finds then is true.
 
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, Ordering};
 
 use hindcast_execlog::Kind;
 use hindcast_execlog::config::descriptors;
@@ -19,51 +19,92 @@ use super::flows::COUNTED;
 use super::messages;
 use crate::state::mode::{Mode, mode, refers};
 use crate::state::recording;
-use crate::state::thread::{Current, Thread};
+use crate::state::thread::{self, Current, Thread};
 use crate::{raw, syscall};
 
-/// A descriptor whose reads refer to its file.
-struct Mark {
+/// An open file to which reads refer.
+struct OpenFile {
+    /// How many descriptors lead to it; zero: there is none.
+    descriptors: AtomicU32,
     /// The file's number; zero: what is read is logged.
-    file: AtomicU32,
+    number: AtomicU32,
     /// The only thread whose reads of it are known.
     thread: AtomicU32,
     position: AtomicI64,
 }
 
-static MARKS: [Mark; COUNTED] = [const {
-    Mark {
-        file: AtomicU32::new(0),
+/// So many at a time. What is read from others is logged.
+const OPEN_MOST: usize = 256;
+
+static OPEN: [OpenFile; OPEN_MOST] = [const {
+    OpenFile {
+        descriptors: AtomicU32::new(0),
+        number: AtomicU32::new(0),
         thread: AtomicU32::new(0),
         position: AtomicI64::new(0),
     }
-}; COUNTED];
+}; OPEN_MOST];
 
-/// That of a descriptor which has a file.
+/// By descriptor, one more than the index of its open file; zero: none.
+static INDICES: [AtomicU16; COUNTED] = [const { AtomicU16::new(0) }; COUNTED];
+
+fn index(descriptor: i32) -> Option<&'static AtomicU16> {
+    INDICES.get(usize::try_from(descriptor).ok()?)
+}
+
+/// That of a descriptor, if reads of it refer to a file.
 #[inline(always)]
-fn marked(descriptor: i32) -> Option<(&'static Mark, u32)> {
-    let mark = MARKS.get(usize::try_from(descriptor).ok()?)?;
-    match mark.file.load(Ordering::Acquire) {
-        0 => None,
-        file => Some((mark, file)),
+fn known(descriptor: i32) -> Option<&'static OpenFile> {
+    let one_more = index(descriptor)?.load(Ordering::Acquire);
+    let open = OPEN.get(usize::from(one_more).checked_sub(1)?)?;
+    (open.number.load(Ordering::Acquire) != 0).then_some(open)
+}
+
+/// The descriptor stands for nothing any more, or for something else.
+#[inline]
+pub fn released(descriptor: i32) {
+    if refers()
+        && let Some(index) = index(descriptor)
+        && let Some(open) = usize::from(index.swap(0, Ordering::AcqRel))
+            .checked_sub(1)
+            .and_then(|index| OPEN.get(index))
+    {
+        open.descriptors.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-/// What is read from this descriptor is logged from here on: where it stands is not known, or it
-/// stands for something else.
+/// The descriptor `to` stands for what `from` does.
+pub fn duplicated(from: i32, to: i32) {
+    if !refers() {
+        return;
+    }
+    let (Some(open), Some(source), Some(target)) = (known(from), index(from), index(to)) else {
+        return;
+    };
+    if thread::current_number() == Some(open.thread.load(Ordering::Relaxed)) {
+        open.descriptors.fetch_add(1, Ordering::AcqRel);
+        target.store(source.load(Ordering::Acquire), Ordering::Release);
+    } else {
+        forget(from);
+    }
+}
+
+/// What is read from this open file is logged from here on: where it stands is not known.
 #[inline]
 pub fn forget(descriptor: i32) {
     if refers()
-        && let Some((mark, _)) = marked(descriptor)
+        && let Some(open) = known(descriptor)
     {
-        mark.file.store(0, Ordering::SeqCst);
+        open.number.store(0, Ordering::SeqCst);
     }
 }
 
 /// As [`forget`] for all: another process is about to have them, too.
 pub fn forget_all() {
     if refers() {
-        (0..COUNTED as i32).for_each(forget);
+        for open in &OPEN {
+            open.number.store(0, Ordering::SeqCst);
+        }
     }
 }
 
@@ -71,8 +112,8 @@ pub fn forget_all() {
 #[inline(always)]
 pub fn about_to_move(thread: &Thread, descriptor: i32) {
     if refers()
-        && let Some((mark, _)) = marked(descriptor)
-        && mark.thread.load(Ordering::Relaxed) != thread.number
+        && let Some(open) = known(descriptor)
+        && open.thread.load(Ordering::Relaxed) != thread.number
     {
         forget(descriptor);
     }
@@ -81,10 +122,15 @@ pub fn about_to_move(thread: &Thread, descriptor: i32) {
 /// Where a call has put the descriptor.
 pub fn moved(descriptor: i32, position: i64) {
     if refers()
-        && let Some((mark, _)) = marked(descriptor)
+        && let Some(open) = known(descriptor)
     {
-        mark.position.store(position, Ordering::Relaxed);
+        open.position.store(position, Ordering::Relaxed);
     }
+}
+
+/// Whether reads of a descriptor may refer to a file.
+pub fn refer(descriptor: i32) -> bool {
+    known(descriptor).is_some()
 }
 
 /// What is logged in place of bytes that were read, from `offset` or from where the descriptor
@@ -100,16 +146,16 @@ pub unsafe fn of_read(
     memory: *const u8,
     length: usize,
 ) -> Option<Reference> {
-    let (mark, file) = marked(descriptor)?;
+    let open = known(descriptor)?;
     let offset = offset.unwrap_or_else(|| {
-        let offset = mark.position.load(Ordering::Relaxed);
-        mark.position
+        let offset = open.position.load(Ordering::Relaxed);
+        open.position
             .store(offset + length as i64, Ordering::Relaxed);
         offset
     });
-    // The follower forgets a file when this thread opens another one as the same descriptor.
+    // The follower forgets a file when this thread opens another one in its place.
     if length < REFERRED_FROM
-        || mark.thread.load(Ordering::Relaxed) != thread.number
+        || open.thread.load(Ordering::Relaxed) != thread.number
         || recording::board()?.takes.load(Ordering::Relaxed) == 0
         || !thread.writer.refers(length)
     {
@@ -118,7 +164,7 @@ pub unsafe fn of_read(
     // SAFETY: the caller's promise.
     let ends = ends(unsafe { std::slice::from_raw_parts(memory, length) });
     Some(Reference {
-        file,
+        file: open.number.load(Ordering::Relaxed),
         ends: ends as u32,
         offset: offset as u64,
     })
@@ -131,29 +177,40 @@ pub fn opened(thread: &mut Current, descriptor: i32) {
     if mode() != Mode::Record {
         return;
     }
-    let (Some(board), Some(mark), Some(mut given)) = (
+    let (Some(board), Some(index), Some(mut given)) = (
         recording::board().filter(|board| board.takes.load(Ordering::Relaxed) != 0),
-        usize::try_from(descriptor)
-            .ok()
-            .and_then(|index| MARKS.get(index)),
+        index(descriptor),
         look(descriptor),
     ) else {
         return;
     };
     let mut path = [0; 1024];
-    let Some(path) = path_of(descriptor, &mut path) else {
+    let (Some(path), Some(place)) = (path_of(descriptor, &mut path), take_place()) else {
         return;
     };
+    let open = &OPEN[place];
+    given.place = place as u32;
     given.number = board.given.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     if given.zeros == 0 && !give(given.number, descriptor) {
+        open.descriptors.store(0, Ordering::Release);
         return;
     }
     thread
         .writer
         .append(Kind::Given, &[&given.to_bytes(), path]);
-    mark.position.store(0, Ordering::Relaxed);
-    mark.thread.store(thread.number, Ordering::Relaxed);
-    mark.file.store(given.number, Ordering::Release);
+    open.position.store(0, Ordering::Relaxed);
+    open.thread.store(thread.number, Ordering::Relaxed);
+    open.number.store(given.number, Ordering::Release);
+    index.store(place as u16 + 1, Ordering::Release);
+}
+
+/// Room for one more open file, which has one descriptor.
+fn take_place() -> Option<usize> {
+    let is_free = |open: &OpenFile| {
+        let (free, taken) = (Ordering::AcqRel, Ordering::Relaxed);
+        open.descriptors.compare_exchange(0, 1, free, taken).is_ok()
+    };
+    OPEN.iter().position(is_free)
 }
 
 /// What reads of this descriptor may refer to, without its number.
@@ -184,7 +241,7 @@ fn look(descriptor: i32) -> Option<Given> {
     };
     Some(Given {
         number: 0,
-        descriptor,
+        place: 0,
         zeros,
         reserved: 0,
         state,
