@@ -17,7 +17,7 @@ from . import followers, programs
 from .runs import ORDERS, WAITING, Bench, Failed, Program, hindcast, need
 
 ROUNDS = 2
-PARTS = ("locks", "programs", "waiting", "layers", "annotations", "blocks", "followers")
+PARTS = ("locks", "programs", "waiting", "layers", "annotations", "blocks", "beside", "followers")
 # What the paper on relaxed total order has for recording and replaying on average (section 5.3), and the aim for single servers.
 AIMS = {"record": 1.153, "replay": 1.317, "server": 1.10}
 
@@ -210,6 +210,40 @@ def blocks_part(bench, given):
 {table}"""
 
 
+def beside_part(bench, given):
+    """What `dd` says of itself, without starting and ending; and when the log was complete."""
+    table = Table("block, bytes", "from", "as it is, ns per block", "recording", "with a follower", "until the log is complete", "log bytes per block")
+    for size in programs.BLOCKS:
+        for name, source in (("/dev/zero", "/dev/zero"), ("a file", programs.content(bench))):
+            program = programs.dd(size, source, given.scale)
+            # It is said, not only measured from outside.
+            program.command = ["env", "LC_ALL=C", *program.command]
+            off, plain, beside, complete, log = [], [], [], [], []
+            try:
+                for _ in range(given.rounds * 3):
+                    whole = bench.off(program)
+                    off.append(bench.copied())
+                    for more, into in (((), plain), (("--follower",), beside)):
+                        recording = bench.recording()
+                        took = bench.recorded(program, recording, "edge", *more)
+                        into.append(bench.copied() / off[-1])
+                        bench.forget(recording)
+                    complete.append(took.wall / whole.wall)
+                    log.append(took.log_bytes / program.units)
+            except Failed as failed:
+                table.row(f"{size:,}", name, str(failed))
+                continue
+            table.row(
+                f"{size:,}", name, middle([seconds / program.units * 1e9 for seconds in off], 0), middle(plain), middle(beside), middle(complete), f"{median(log):,.1f}"
+            )
+    return f"""## A log that is written beside the program
+
+`dd` to /dev/null once more, by the time that it says itself that copying took: recorded, and recorded with `--follower` ([0057](../design/0057-log-written-beside.md)). The paper's Table 7 has 1.26 on average with its follower, 2.93 without,
+`rr` 7.7. *Until the log is complete* is the whole command as a multiple of the program's whole run, from start to the end of the follower.
+
+{table}"""
+
+
 def followers_part(bench, given):
     # As it comes: with its housekeeping threads.
     memcached = programs.memcached(bench, given.scale)
@@ -278,7 +312,7 @@ def figure(given):
         launching = launch(bench, given)
         made = {
             "locks": locks_part, "programs": lambda bench, given: programs_part(bench, given, means), "waiting": waiting_part,
-            "layers": layers_part, "annotations": annotations_part, "blocks": blocks_part, "followers": followers_part,
+            "layers": layers_part, "annotations": annotations_part, "blocks": blocks_part, "beside": beside_part, "followers": followers_part,
         }  # fmt: skip
         for part in PARTS:
             if part in parts:

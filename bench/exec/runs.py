@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -115,6 +116,13 @@ class Bench:
             raise Failed(f"recorded only in part: {said}")
         took.log_bytes = log_bytes(recording)
         return self._net(program, "record", took)
+
+    def copied(self):
+        """How long `dd` says that copying took, in seconds."""
+        said = self._stderr()
+        if not (found := re.search(r"copied, ([0-9.e-]+) s", said)):
+            raise Failed(f"dd said nothing of its time: {said}")
+        return float(found[1])
 
     def replayed(self, program, recording, waiting="adaptive"):
         # Its load is in the recording.

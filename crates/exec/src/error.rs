@@ -53,6 +53,11 @@ pub enum ExecError {
     Runtime(#[from] RuntimeError),
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    #[error("the log of {process} refers to files, and cannot be completed")]
+    Incomplete {
+        process: String,
+        source: std::io::Error,
+    },
     #[error("{what}")]
     System {
         what: &'static str,
@@ -61,6 +66,14 @@ pub enum ExecError {
 }
 
 impl ExecError {
+    /// Logs that could not be completed, by process.
+    pub(crate) fn incomplete(failed: Vec<(String, std::io::Error)>) -> Self {
+        match failed.into_iter().next() {
+            Some((process, source)) => ExecError::Incomplete { process, source },
+            None => unreachable!("what failed is named"),
+        }
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> &'static str {
         match self {
@@ -95,6 +108,9 @@ impl ExecError {
                 "copy the recording again from where it was made, or record again"
             }
             ExecError::Log(error) => error.hint(),
+            ExecError::Incomplete { .. } => {
+                "make room where the recording is, and see that it is yours to write; then replay again"
+            }
             ExecError::OtherFile { .. } | ExecError::FileGone { .. } | ExecError::FileAdded(_) => {
                 "replay needs the very program and libraries that were recorded: bring them to the same paths (a container image does), or record again"
             }

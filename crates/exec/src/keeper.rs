@@ -62,7 +62,7 @@ impl Keeper {
 }
 
 /// Nobody waits for the end of what this process has open.
-fn close_all_but(kept: &[i32]) {
+pub(crate) fn close_all_but(kept: &[i32]) {
     let mut kept = kept.to_vec();
     kept.sort_unstable();
     let mut from = 0;

@@ -121,7 +121,7 @@ impl Stage {
         let mut handed = Vec::new();
         for (interface, descriptor) in interfaces
             .iter()
-            .zip(descriptors::INTERFACES..descriptors::TABLE)
+            .zip(descriptors::INTERFACES..descriptors::FILES)
         {
             let name = format!("hindcast-interface-{}", interface.name);
             handed.push((memory_file(&name, &interface.library)?.into(), descriptor));
@@ -168,6 +168,11 @@ impl Stage {
     /// Hands over one more descriptor.
     pub fn hand(&mut self, file: OwnedFd, number: RawFd) {
         self.descriptors.push((file, number));
+    }
+
+    /// Nothing more is started with this one.
+    pub fn let_go(&mut self, number: RawFd) {
+        self.descriptors.retain(|(_, handed)| *handed != number);
     }
 
     /// The board's file, by which a process of this run can be told.
@@ -219,7 +224,7 @@ impl Stage {
 /// interface comes before the runtime: what it annotates again, it means to have differently.
 pub fn preload(interfaces: usize) -> String {
     let mut made = String::new();
-    for descriptor in (descriptors::INTERFACES..descriptors::TABLE).take(interfaces) {
+    for descriptor in (descriptors::INTERFACES..descriptors::FILES).take(interfaces) {
         made.push_str(&format!("/proc/self/fd/{descriptor}:"));
     }
     made.push_str(&format!("/proc/self/fd/{}", descriptors::LIBRARY));

@@ -8,6 +8,7 @@
 //!   recording  recording.json: what ran, with what, and where
 //!   launch     the same image in both runs, the runtime and two shared pages inside     gdb
 //!   follow     a second process that replays what the first records, and goes on in its place
+//!   beside     a second process that writes the log with what it reads itself            fill
 //!   apart      the same on two machines: both ends of it, for who carries the log between them
 //!   watch      passes signals on; in replay looks at the board, leaves nothing running   report
 //!   log        what the runtime wrote                    show
@@ -24,9 +25,11 @@
 //! hindcast is installed.
 
 pub mod apart;
+mod beside;
 pub mod check;
 pub mod elf;
 pub mod error;
+pub mod fill;
 pub mod follow;
 pub mod gdb;
 pub mod keeper;

@@ -112,14 +112,7 @@ pub fn contents(recording: &Path) -> Result<Contents, LogError> {
         path: recording.into(),
         source,
     };
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(recording).map_err(read)? {
-        let name = entry.map_err(read)?.file_name();
-        if let Some(name) = name.to_str().filter(|name| lineage(name).is_some()) {
-            names.push(name.to_owned());
-        }
-    }
-    names.sort_by_key(|name| lineage(name));
+    let names = processes(recording).map_err(read)?;
     if names.first().is_none_or(|name| name != "p0") {
         return Err(LogError::NoProcess(recording.into()));
     }
@@ -249,12 +242,35 @@ impl Process {
 
     /// Whether the process still runs: one that has its number and this recording's folder.
     pub fn is_alive(&self) -> bool {
-        let link = format!("/proc/{}/fd/{}", self.header.pid, descriptors::FOLDER);
-        match (std::fs::read_link(link), self.recording.canonicalize()) {
-            (Ok(open), Ok(own)) => open == own,
-            _ => false,
+        is_alive(&self.recording, self.header.pid)
+    }
+}
+
+/// Whether there is a process with this number that has this recording's folder.
+pub fn is_alive(recording: &Path, pid: u32) -> bool {
+    let link = format!("/proc/{pid}/fd/{}", descriptors::FOLDER);
+    match std::fs::read_link(link) {
+        Ok(open) => recording.canonicalize().is_ok_and(|own| open == own),
+        // A process that does not let others look at it.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            // SAFETY: numbers only; signal zero is none.
+            unsafe { libc::kill(pid as libc::pid_t, 0) == 0 }
+        }
+        Err(_) => false,
+    }
+}
+
+/// The folders of processes in a recording.
+pub fn processes(recording: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(recording)? {
+        let name = entry?.file_name();
+        if let Some(name) = name.to_str().filter(|name| lineage(name).is_some()) {
+            names.push(name.to_owned());
         }
     }
+    names.sort_by_key(|name| lineage(name));
+    Ok(names)
 }
 
 impl Log {
@@ -400,7 +416,7 @@ pub fn name(kind: u16) -> &'static str {
         Some(Kind::Turn) => "turn",
         Some(Kind::Start) => "start",
         Some(Kind::Fatal) => "fatal signal",
-        Some(Kind::File) => "file",
+        Some(Kind::File | Kind::Given) => "file",
         _ => "?",
     }
 }

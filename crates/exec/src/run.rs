@@ -12,8 +12,10 @@ use hindcast_execlog::files::{End, is_first};
 use hindcast_interpose::InterfaceError;
 use hindcast_interpose::c::stubbed;
 
+use crate::beside::Pair;
 pub use crate::error::ExecError;
 use crate::error::system;
+use crate::fill;
 use crate::follow::{Crew, Notice};
 use crate::gdb::{self, Debugger};
 use crate::keeper::Keeper;
@@ -45,6 +47,8 @@ pub struct RecordOptions {
     pub interfaces: Vec<ChosenInterface>,
     /// Copies of the program that replay the recording while it is written.
     pub followers: u32,
+    /// Another process reads the large files that the program reads, and puts them into the log.
+    pub is_written_beside: bool,
     /// Whether the recording is wanted afterwards. If not, what was replayed is forgotten.
     pub is_kept: bool,
 }
@@ -120,6 +124,8 @@ pub struct Recorded {
     pub report: Option<Report>,
     /// What a person should know: where recording ended early, and what could not be recorded.
     pub warnings: Vec<Warning>,
+    /// How long after the program the log was complete, where a follower writes it.
+    pub completed_after: Option<Duration>,
 }
 
 /// Something that is less in a recording than was asked for.
@@ -144,6 +150,15 @@ pub enum Warning {
         pid: u32,
     },
     Unreadable(String),
+    /// The follower that writes the log ended before the program.
+    FollowerEnded(Ended),
+    /// It has not done all, and does it while the user does something else.
+    FollowerGoesOn,
+    /// A process's log refers to files still.
+    Incomplete {
+        process: String,
+        why: String,
+    },
 }
 
 /// Records a program. Its output is its own; its end is passed on. `say` is told what happens to
@@ -157,7 +172,15 @@ pub fn record(options: &RecordOptions, say: &mut dyn FnMut(Notice)) -> Result<Re
         config,
     } = prepare(options)?;
     let signals = Signals::take_over().map_err(system("signals cannot be taken over"))?;
-    let (ended, of_leader, report) = if options.followers == 0 {
+    let mut warnings = Vec::new();
+    let mut completed_after = None;
+    let (ended, of_leader, report) = if options.is_written_beside {
+        let pair = Pair::new(&options.folder, config, &library, &own)?;
+        let outcome = pair.run(&image, &signals)?;
+        completed_after = Some(outcome.completed_after);
+        warnings = outcome.warnings;
+        (outcome.ended, outcome.ended, outcome.report)
+    } else if options.followers == 0 {
         let stage = Stage::new(&options.folder, config, &library, &own)?;
         let pid = launch::start(&image, &stage, Manner::Free)?;
         let ended = watch::accompany(pid, &signals);
@@ -170,7 +193,7 @@ pub fn record(options: &RecordOptions, say: &mut dyn FnMut(Notice)) -> Result<Re
     };
 
     recording.ended = Some(of_leader);
-    let mut warnings = conclude(&options.folder);
+    warnings.extend(conclude(&options.folder));
     if let Err(error) = recording.save(&options.folder) {
         warnings.push(Warning::Unreadable(error.to_string()));
     }
@@ -178,6 +201,7 @@ pub fn record(options: &RecordOptions, say: &mut dyn FnMut(Notice)) -> Result<Re
         ended,
         report,
         warnings,
+        completed_after,
     })
 }
 
@@ -457,6 +481,9 @@ pub fn replay(
         recording,
         own,
     } = replayable(&options.folder)?;
+    if fill::is_incomplete(&options.folder) {
+        fill::complete(&options.folder).map_err(ExecError::incomplete)?;
+    }
     // A library from elsewhere has a table of its own, and looks at the logs itself.
     let table = (!runtime::is_overridden()).then_some(log::FUNCTION_TABLE);
     let contents = log::check(&options.folder, table)?;

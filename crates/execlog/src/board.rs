@@ -122,6 +122,12 @@ pub struct Board {
     pub launcher: AtomicU32,
     /// In a follower that has gone on: connections that could not be taken over.
     pub lost_connections: AtomicU32,
+    /// Files that were given to the follower that writes the log.
+    pub given: AtomicU32,
+    /// 1 while there is such a follower and it can take more files.
+    pub takes: AtomicU32,
+    /// How often it has looked at every log, and done all that there was.
+    pub rounds: AtomicU64,
 }
 
 impl Board {

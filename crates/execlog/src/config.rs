@@ -20,6 +20,8 @@ pub mod descriptors {
     pub const STDERR: i32 = 965;
     /// Libraries of the user's own interfaces follow from here.
     pub const INTERFACES: i32 = 966;
+    /// In a recording that a follower writes: where the files that reads refer to are handed to it.
+    pub const FILES: i32 = 977;
     /// Where a leader's descriptors are asked for. In the leader the end of the process that holds
     /// its table; in a follower the other end.
     pub const TABLE: i32 = 978;
@@ -158,6 +160,9 @@ pub mod follow {
     /// Replay that goes on in the place of a lost leader is recorded from there on: into the same
     /// recording, and as the leader of the followers that are left.
     pub const SUCCEEDS: u32 = 16;
+    /// What is read from large files is not logged: a follower reads it as well and puts it into
+    /// the log.
+    pub const REFERS: u32 = 32;
 }
 
 /// Bits of [`Config::interfaces`]: the higher interfaces that are built in.

@@ -78,11 +78,14 @@ pub enum Kind {
     /// `u32` number of the boundary, `u32` thread, `u64` count: where one thread runs at a time,
     /// that thread ran before, and had been away so often.
     Turn = 24,
+    /// A [`Given`](crate::reference::Given), then a path: reads may refer to this file from here
+    /// on.
+    Given = 25,
 }
 
 impl Kind {
     /// By their numbers.
-    const ALL: [Kind; 25] = {
+    const ALL: [Kind; 26] = {
         use Kind::*;
         [
             None,
@@ -110,6 +113,7 @@ impl Kind {
             Random,
             Replaced,
             Turn,
+            Given,
         ]
     };
 
@@ -132,8 +136,10 @@ pub enum ResultClass {
 pub const FLAG_RESULT: u8 = 0b0011;
 /// The bytes went to the original standard output or error: replay writes them again.
 pub const FLAG_ECHO: u8 = 0b0100;
-/// What the call wrote is not here: it is the same as bytes of the file that a [`Kind::File`] event
-/// named for the descriptor (`u64` offset, `u64` xxh3 of the bytes).
+/// Something was left out. Of a call that reads, what it wrote: it is the same as bytes of the file
+/// that a [`Kind::File`] event named for the descriptor (`u64` offset, `u64` xxh3 of the bytes), or
+/// that a [`Kind::Given`] event named ([`Reference`](crate::reference::Reference)). Of a call that
+/// writes, a part of the check: it covers both [ends](crate::reference::ends) of the bytes alone.
 pub const FLAG_REFERENCE: u8 = 0b1000;
 
 pub const fn header(kind: u16, flags: u8, bytes: u16) -> u32 {
@@ -267,6 +273,6 @@ mod tests {
             assert_eq!(kind as u16, number);
             assert_eq!(Kind::from_number(number), Some(kind));
         }
-        assert_eq!(Kind::from_number(Kind::Turn as u16 + 1), None);
+        assert_eq!(Kind::from_number(Kind::Given as u16 + 1), None);
     }
 }

@@ -19,7 +19,11 @@ pub struct LogHeader {
     /// In a recording that is followed: how many events there were when the thread last entered a
     /// call. So many, and no signal was delivered since the last of them.
     pub entered: AtomicU64,
-    pub reserved: [u64; 3],
+    /// Bytes of files that events of this log refer to. Zero in a log that is whole by itself.
+    pub referred: AtomicU64,
+    /// So many of them has the follower read. Written by that one alone.
+    pub read: AtomicU64,
+    pub reserved: u64,
 }
 
 impl LogHeader {
@@ -34,7 +38,9 @@ impl LogHeader {
             functions,
             committed: AtomicU64::new(0),
             entered: AtomicU64::new(0),
-            reserved: [0; 3],
+            referred: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+            reserved: 0,
         }
     }
 }

@@ -28,6 +28,7 @@ pub mod config;
 pub mod event;
 pub mod files;
 pub mod handover;
+pub mod reference;
 pub mod text;
 
 pub use board::Board;
@@ -37,7 +38,7 @@ pub use files::{LogHeader, ProcessHeader};
 pub use text::Text;
 
 /// The version of every layout in this crate. A recording of another version is refused.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Threads that one process may have over its whole life: a thread's number fits 16 bits of an
 /// owner word.

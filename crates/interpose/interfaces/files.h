@@ -70,7 +70,7 @@ int close(int fd);
 kernel(close_range) by_hand
 int close_range(unsigned first, unsigned last, int flags);
 
-kernel(lseek) alias(lseek64, __lseek)
+kernel(lseek) alias(lseek64, __lseek) by_hand
 off_t lseek(int fd, off_t offset, int whence);
 
 kernel(stat) alias(stat64)

@@ -9,6 +9,7 @@ mod checked_clients;
 mod cli;
 mod encrypted;
 mod examples;
+mod exec_beside;
 mod exec_follow;
 mod exec_interfaces;
 mod exec_locks;

@@ -41,6 +41,15 @@ pub struct ExecArgs {
         help_heading = "What to do"
     )]
     pub follow: Option<u32>,
+    /// With --record: another process reads the large files that the program reads and writes them
+    /// into the log, so that the program does not wait for that
+    #[arg(
+        long,
+        requires = "record",
+        conflicts_with_all = ["follow", "replay", "show", "check"],
+        help_heading = "Recording"
+    )]
+    pub follower: bool,
     /// Replay the recording in this folder: without its files, its network and its clock, and with
     /// its order of locks
     #[arg(

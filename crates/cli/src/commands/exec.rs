@@ -39,12 +39,7 @@ pub fn run(args: ExecArgs) -> Result<Exit, CliError> {
 }
 
 fn record(args: ExecArgs) -> Result<Exit, CliError> {
-    if args.follow.is_some() && args.optimize.contains(&Optimization::Cache) {
-        return Err(
-            CliError::usage("a follower needs every result at once, cache counts them")
-                .hint("leave out --optimize cache"),
-        );
-    }
+    fits(&args)?;
     // A recording that nobody asked for is gone afterwards.
     let temporary = match args.record {
         Some(_) => None,
@@ -60,6 +55,7 @@ fn record(args: ExecArgs) -> Result<Exit, CliError> {
     };
     let options = RecordOptions {
         followers: args.follow.unwrap_or(0),
+        is_written_beside: args.follower,
         is_kept: temporary.is_none(),
         folder,
         order: match args.order {
@@ -99,6 +95,25 @@ fn record(args: ExecArgs) -> Result<Exit, CliError> {
         Some(_) => Exit::ExecutionDiverged,
         None => Exit::Program(recorded.ended.code()),
     })
+}
+
+/// Refuses options that want different things of the log.
+fn fits(args: &ExecArgs) -> Result<(), CliError> {
+    if args.follow.is_some() && args.optimize.contains(&Optimization::Cache) {
+        return Err(
+            CliError::usage("a follower needs every result at once, cache counts them")
+                .hint("leave out --optimize cache"),
+        );
+    }
+    let reproduces =
+        |optimization: &Optimization| matches!(optimization, Optimization::Reproduce(_));
+    if args.follower && args.optimize.iter().any(reproduces) {
+        return Err(CliError::usage(
+            "a follower puts what is read from files into the log, reproduce leaves it out",
+        )
+        .hint("leave out one of them"));
+    }
+    Ok(())
 }
 
 fn interfaces(given: &[Interface]) -> Result<Vec<ChosenInterface>, CliError> {

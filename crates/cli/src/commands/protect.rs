@@ -82,6 +82,7 @@ fn protect(args: ProtectRunArgs) -> Result<Exit, CliError> {
             reproduce: None,
             interfaces: Vec::new(),
             followers: 0,
+            is_written_beside: false,
             is_kept: false,
         },
     };

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::path::Path;
+use std::time::Duration;
 
 use hindcast_exec::check::Checked;
 use hindcast_exec::follow::{Dropped, Notice, Then};
@@ -22,8 +23,21 @@ pub fn recorded(recorded: &Recorded, folder: &Path) -> String {
         text.push_str(&divergence(report, folder));
     }
     text.push_str(&warnings(&recorded.warnings, folder));
+    if let Some(after) = recorded
+        .completed_after
+        .filter(|after| *after >= WORTH_A_WORD)
+    {
+        let _ = writeln!(
+            text,
+            "Note: the log was complete {:.2} s after the program had ended",
+            after.as_secs_f64()
+        );
+    }
     text
 }
+
+/// Waiting for less is not noticed.
+const WORTH_A_WORD: Duration = Duration::from_millis(100);
 
 /// What has become of a follower.
 pub fn notice(notice: &Notice) -> String {
@@ -149,6 +163,19 @@ pub fn warnings(warnings: &[Warning], folder: &Path) -> String {
                 )
             }
             Warning::Unreadable(why) => writeln!(text, "Warning: {}: {why}", folder.display()),
+            Warning::FollowerEnded(ended) => writeln!(
+                text,
+                "Warning: the follower that writes the log ended before the program ({}): from there on the program logged what it read itself",
+                how(*ended)
+            ),
+            Warning::FollowerGoesOn => writeln!(
+                text,
+                "Note: the log is not complete yet: a process of its own goes on with it"
+            ),
+            Warning::Incomplete { process, why } => writeln!(
+                text,
+                "Warning: the log of {process} refers to files, and could not be completed: {why}\nHint: make room; as long as these files are as they were, a replay completes it"
+            ),
         };
     }
     text
@@ -642,6 +669,7 @@ mod tests {
                     ended: Ended::Exited(0),
                     report: None,
                     warnings,
+                    completed_after: None,
                 },
                 Path::new("./rec"),
             )

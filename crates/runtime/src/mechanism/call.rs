@@ -13,11 +13,13 @@
 //! replay space and gets the signals that arrived meanwhile.
 
 mod followed;
+mod referring;
 
 use std::ffi::c_char;
 
 use hindcast_execlog::config::optimizations;
 use hindcast_execlog::event::{FLAG_ECHO, FLAG_REFERENCE, FLAG_RESULT, Kind, ResultClass};
+use hindcast_execlog::reference::{self, REFERRED_FROM};
 use hindcast_execlog::{Event, board};
 
 use crate::functions::{self, Function};
@@ -26,13 +28,13 @@ use crate::mechanism::flows::{self, Origin};
 use crate::mechanism::{
     alone, echo, elsewhere, files, follow, heap, instructions, log, signals, sync,
 };
+use crate::probe;
 use crate::raw::{self, errno, set_errno};
 use crate::state::cache::{self, Repeated};
 use crate::state::log::WRITTEN_FROM;
-use crate::state::mode::{Mode, elsewhere, follows, leads, mode, one_at_a_time};
+use crate::state::mode::{Mode, elsewhere, follows, leads, mode, one_at_a_time, refers};
 use crate::state::recording;
 use crate::state::thread::{self, Current, Thread};
-use crate::{probe, syscall};
 
 /// How a function of libc says that it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +82,9 @@ pub struct Call<'a> {
     outs: &'static [u8],
     inputs: [u64; INPUTS_KEPT],
     inputs_used: u8,
+    /// Replay: what the check is up to here if it covers only the ends of what is written, and how
+    /// many of the inputs came before.
+    by_ends: Option<(u64, u8)>,
 }
 
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -116,6 +121,7 @@ impl<'a> Call<'a> {
             outs: &[],
             inputs: [0; INPUTS_KEPT],
             inputs_used: 0,
+            by_ends: None,
         }
     }
 
@@ -131,7 +137,7 @@ impl<'a> Call<'a> {
 
     #[inline(always)]
     pub fn input(&mut self, value: u64) {
-        self.check = (self.check.rotate_left(23) ^ value).wrapping_mul(MULTIPLIER);
+        self.mix(value);
         if (self.inputs_used as usize) < INPUTS_KEPT {
             self.inputs[self.inputs_used as usize] = value;
             self.inputs_used += 1;
@@ -149,9 +155,25 @@ impl<'a> Call<'a> {
             0
         } else {
             // SAFETY: it can be read.
-            xxhash_rust::xxh3::xxh3_64(unsafe { std::slice::from_raw_parts(bytes, length) })
+            let bytes = unsafe { std::slice::from_raw_parts(bytes, length) };
+            if length >= REFERRED_FROM && self.is_plain_write() {
+                if self.recording && refers() {
+                    self.flags |= FLAG_REFERENCE;
+                    return self.mix(reference::ends(bytes));
+                }
+                if !self.recording {
+                    self.by_ends =
+                        Some((mixed(self.check, reference::ends(bytes)), self.inputs_used));
+                }
+            }
+            xxhash_rust::xxh3::xxh3_64(bytes)
         };
-        self.check = (self.check.rotate_left(23) ^ hash).wrapping_mul(MULTIPLIER);
+        self.mix(hash);
+    }
+
+    #[inline(always)]
+    fn mix(&mut self, value: u64) {
+        self.check = mixed(self.check, value);
     }
 
     /// A string; null is allowed.
@@ -301,7 +323,8 @@ impl<'a> Call<'a> {
                 ),
             }
         }
-        self.long = matches!(result, Ok(bytes) if bytes >= WRITTEN_FROM as i64);
+        self.long =
+            matches!(result, Ok(bytes) if bytes >= WRITTEN_FROM as i64) && !self.leaves_bytes_out();
         let writer = &mut self.thread.writer;
         let check = fold(self.check).to_ne_bytes();
         // A call that was in the kernel when recording ended belongs to what came after.
@@ -353,7 +376,7 @@ impl<'a> Call<'a> {
         else {
             self.unexpected(event)
         };
-        if check != fold(self.check) {
+        if !self.is_checked_by(check, event.flags) {
             self.unexpected(event);
         }
         self.thread.reader.advance(&event);
@@ -424,6 +447,10 @@ impl<'a> Call<'a> {
         memory: *mut u8,
         length: usize,
     ) {
+        if refers() && self.recording {
+            // SAFETY: the caller's promise.
+            return unsafe { self.out_referred(descriptor, offset, memory, length) };
+        }
         match files::reproduced(descriptor) {
             // SAFETY: the caller's promise.
             Some(real) if length > 0 => unsafe {
@@ -435,64 +462,6 @@ impl<'a> Call<'a> {
         if elsewhere() && !self.recording {
             // SAFETY: the caller's promise.
             unsafe { elsewhere::has_read(descriptor, memory, length) };
-        }
-    }
-
-    #[cold]
-    unsafe fn out_reproduced(
-        &mut self,
-        descriptor: i32,
-        real: i32,
-        offset: Option<i64>,
-        memory: *mut u8,
-        length: usize,
-    ) {
-        if self.recording {
-            let offset = offset.unwrap_or_else(|| {
-                // SAFETY: numbers only.
-                let after = unsafe { syscall!(libc::SYS_lseek, descriptor, 0, libc::SEEK_CUR) };
-                after as i64 - length as i64
-            });
-            // SAFETY: the caller's promise.
-            let sum =
-                xxhash_rust::xxh3::xxh3_64(unsafe { std::slice::from_raw_parts(memory, length) });
-            self.flags |= FLAG_REFERENCE;
-            let writer = &mut self.thread.writer;
-            self.dead =
-                self.dead || !(writer.put(&offset.to_ne_bytes()) && writer.put(&sum.to_ne_bytes()));
-            return;
-        }
-        let place = self.take(16);
-        let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|index| place[at + index]));
-        let mut done = 0;
-        while done < length {
-            // SAFETY: the caller's promise.
-            let read = unsafe {
-                syscall!(
-                    libc::SYS_pread64,
-                    real,
-                    memory.add(done),
-                    length - done,
-                    word(0) as usize + done
-                )
-            };
-            if read <= 0 {
-                break;
-            }
-            done += read as usize;
-        }
-        // SAFETY: the caller's promise.
-        let found = unsafe { std::slice::from_raw_parts(memory, length) };
-        if done < length || xxhash_rust::xxh3::xxh3_64(found) != word(8) {
-            divergence::diverged(
-                &self.thread,
-                None,
-                Actual::FileChanged {
-                    descriptor,
-                    offset: word(0),
-                    length,
-                },
-            );
         }
     }
 
@@ -789,6 +758,11 @@ impl<'a> Call<'a> {
         sync::moment(&mut self.thread);
         self.thread.woken_by_time = true;
     }
+}
+
+#[inline(always)]
+fn mixed(check: u64, value: u64) -> u64 {
+    (check.rotate_left(23) ^ value).wrapping_mul(MULTIPLIER)
 }
 
 /// The 32 bits of the check that are logged.

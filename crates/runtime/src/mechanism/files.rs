@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, Ordering};
 
 use hindcast_execlog::config::{FileId, descriptors, optimizations};
 
-use crate::mechanism::{elsewhere, flows, follow};
-use crate::state::mode::{Mode, elsewhere, follows, leads, mode};
+use crate::mechanism::references::path_of;
+use crate::mechanism::{elsewhere, flows, follow, references};
+use crate::state::mode::{Mode, elsewhere, follows, leads, mode, refers};
 use crate::state::recording;
 use crate::state::thread::Current;
 use crate::{raw, syscall};
@@ -65,12 +66,14 @@ impl Known {
 }
 
 pub fn opened(descriptor: i32, kind: Kind) {
+    references::released(descriptor);
     if let Some(known) = known(descriptor) {
         known.flags.store(kind as u8, Ordering::Relaxed);
     }
 }
 
 pub fn closed(descriptor: i32) {
+    references::released(descriptor);
     flows::closes(descriptor);
     if elsewhere() {
         elsewhere::close(descriptor);
@@ -83,6 +86,7 @@ pub fn closed(descriptor: i32) {
 
 pub fn duplicated(from: i32, to: i32) {
     flows::duplicated(from, to);
+    references::duplicated(from, to);
     let (Some(source), Some(target)) = (known(from), known(to)) else {
         return;
     };
@@ -167,6 +171,9 @@ pub fn opened_internal(one: i32, other: i32) {
 /// R2's `reproduce` (section 6): files below a folder that the user names are read again in replay
 /// instead of being logged. After an `open` that succeeded, in both runs.
 pub fn opened_path(thread: &mut Current, descriptor: i32) {
+    if refers() {
+        return references::opened(thread, descriptor);
+    }
     let Some(Known { reproduced, .. }) = known(descriptor) else {
         return;
     };
@@ -208,27 +215,6 @@ pub fn reproduced(descriptor: i32) -> Option<i32> {
 /// The file was not there in replay.
 const MISSING: i32 = -1;
 const RECORDED: i32 = 1;
-
-fn path_of(descriptor: i32, path: &mut [u8; 1024]) -> Option<&[u8]> {
-    let mut link = [0u8; 32];
-    let _ = std::io::Write::write_fmt(
-        &mut &mut link[..31],
-        format_args!("/proc/self/fd/{descriptor}"),
-    );
-    // SAFETY: a C string and a buffer with its length.
-    let length = unsafe {
-        syscall!(
-            libc::SYS_readlinkat,
-            libc::AT_FDCWD,
-            link.as_ptr(),
-            path.as_mut_ptr(),
-            path.len()
-        )
-    };
-    raw::error_of(length)
-        .is_none()
-        .then(|| &path[..length as usize])
-}
 
 fn is_below(path: &[u8], folder: &str) -> bool {
     let folder = folder.trim_end_matches('/').as_bytes();

@@ -16,6 +16,8 @@ pub mod heap;
 pub mod instructions;
 pub mod log;
 pub mod lookup;
+pub mod messages;
+pub mod references;
 pub mod signals;
 pub mod succession;
 pub mod sync;

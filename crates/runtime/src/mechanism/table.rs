@@ -7,11 +7,9 @@
 //!
 //! While the leader runs, this process makes no descriptor: that would be one of the leader's.
 
-use std::ffi::c_void;
-
 use hindcast_execlog::config::{addresses, descriptors};
 
-use super::files;
+use super::{files, messages};
 use crate::state::recording;
 use crate::{raw, syscall};
 
@@ -24,13 +22,14 @@ struct Entry {
     flags: i32,
 }
 
+impl Entry {
+    fn as_bytes(&mut self) -> &mut [u8] {
+        // SAFETY: two integers, for which every bit pattern is a value.
+        unsafe { std::slice::from_raw_parts_mut((&raw mut *self).cast(), size_of::<Entry>()) }
+    }
+}
+
 const ASK: u8 = b'?';
-
-/// Room for the control data of one descriptor.
-#[repr(C, align(8))]
-struct Control([u8; 24]);
-
-const CONTROL_LENGTH: usize = size_of::<libc::cmsghdr>() + 4;
 
 /// In a leader, before the program opens anything or while it waits: makes the process that holds
 /// the table. That of an image before this one has another table, and ends.
@@ -158,31 +157,7 @@ fn give(number: i32) {
 }
 
 fn send(mut entry: Entry, descriptor: i32) {
-    let mut control = Control([0; 24]);
-    let mut vector = libc::iovec {
-        iov_base: (&raw mut entry).cast::<c_void>(),
-        iov_len: size_of::<Entry>(),
-    };
-    // SAFETY: a message of values of this function; the control data has room for its header and
-    // one number.
-    unsafe {
-        let mut message: libc::msghdr = std::mem::zeroed();
-        message.msg_iov = &raw mut vector;
-        message.msg_iovlen = 1;
-        let header = control.0.as_mut_ptr().cast::<libc::cmsghdr>();
-        (*header).cmsg_len = CONTROL_LENGTH;
-        (*header).cmsg_level = libc::SOL_SOCKET;
-        (*header).cmsg_type = libc::SCM_RIGHTS;
-        header.add(1).cast::<i32>().write(descriptor);
-        message.msg_control = control.0.as_mut_ptr().cast();
-        message.msg_controllen = size_of::<Control>();
-        syscall!(
-            libc::SYS_sendmsg,
-            descriptors::TABLE,
-            &raw const message,
-            libc::MSG_NOSIGNAL
-        );
-    }
+    messages::send(descriptors::TABLE, entry.as_bytes(), descriptor, 0);
 }
 
 /// The next descriptor, and what it is to become.
@@ -191,29 +166,8 @@ fn receive() -> Result<(Entry, i32), &'static str> {
         number: -1,
         flags: 0,
     };
-    let mut control = Control([0; 24]);
-    let mut vector = libc::iovec {
-        iov_base: (&raw mut entry).cast::<c_void>(),
-        iov_len: size_of::<Entry>(),
-    };
-    // SAFETY: a message of values of this function, with their lengths.
-    let (received, descriptor) = unsafe {
-        let mut message: libc::msghdr = std::mem::zeroed();
-        message.msg_iov = &raw mut vector;
-        message.msg_iovlen = 1;
-        message.msg_control = control.0.as_mut_ptr().cast();
-        message.msg_controllen = size_of::<Control>();
-        let received = syscall!(libc::SYS_recvmsg, descriptors::TABLE, &raw mut message, 0);
-        let header = control.0.as_ptr().cast::<libc::cmsghdr>();
-        let has_one = message.msg_controllen >= CONTROL_LENGTH
-            && (*header).cmsg_type == libc::SCM_RIGHTS
-            && (*header).cmsg_level == libc::SOL_SOCKET;
-        (
-            received,
-            has_one.then(|| header.add(1).cast::<i32>().read()),
-        )
-    };
-    match (received as usize == size_of::<Entry>(), descriptor) {
+    let (received, descriptor) = messages::receive(descriptors::TABLE, entry.as_bytes());
+    match (received, descriptor) {
         (false, _) => Err("the process that held them is gone"),
         (true, Some(descriptor)) => Ok((entry, descriptor)),
         (true, None) => Err("there is no room for more open files"),

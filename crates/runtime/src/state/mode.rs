@@ -72,6 +72,12 @@ pub fn succeeds() -> bool {
     u32::from(FOLLOW.load(Ordering::Relaxed)) & follow::SUCCEEDS != 0
 }
 
+/// This process is recorded, and what it reads from large files a follower puts into the log.
+#[inline(always)]
+pub fn refers() -> bool {
+    u32::from(FOLLOW.load(Ordering::Relaxed)) & follow::REFERS != 0
+}
+
 /// The process that this one follows is on another machine.
 #[inline(always)]
 pub fn elsewhere() -> bool {

@@ -47,6 +47,7 @@ fn find(call: SystemCall) -> Option<(Function, Core)> {
         libc::SYS_readv => (functions::READV, reading::readv),
         libc::SYS_preadv => (functions::PREADV, reading::readv),
         libc::SYS_preadv2 => (functions::KERNEL_PREADV2, reading::readv),
+        libc::SYS_lseek => (functions::LSEEK, reading::lseek),
         libc::SYS_open => (functions::OPEN, reading::open),
         libc::SYS_openat => (functions::OPENAT, reading::open),
         libc::SYS_openat2 => (functions::KERNEL_OPENAT2, reading::open),

@@ -4,7 +4,7 @@
 use super::system_call::SystemCall;
 use crate::functions::Function;
 use crate::mechanism::call::Call;
-use crate::mechanism::{files, signals};
+use crate::mechanism::{files, references, signals};
 use crate::state::thread::Current;
 use crate::syscall;
 
@@ -27,6 +27,7 @@ pub unsafe fn read(running: &mut Call, call: SystemCall) -> isize {
                 |thread, to, most| thread.blocking6(call.number, [fd, to as usize, most, 0, 0, 0]),
             );
         }
+        references::about_to_move(&running.thread, fd as i32);
         let result = running.run_kernel(|thread| call.run_blocking(thread));
         if result > 0 {
             running.out_read(fd as i32, None, buffer as *mut u8, result as usize);
@@ -73,6 +74,7 @@ pub unsafe fn readv(running: &mut Call, call: SystemCall) -> isize {
         running.sync_after(key);
     }
     running.blocks();
+    references::forget(fd as i32);
     // SAFETY: the program's own call.
     unsafe {
         let result = running.run_kernel(|thread| call.run_blocking(thread));
@@ -101,6 +103,20 @@ pub unsafe fn readv(running: &mut Call, call: SystemCall) -> isize {
         }
         result
     }
+}
+
+pub unsafe fn lseek(running: &mut Call, call: SystemCall) -> isize {
+    let [fd, offset, whence, ..] = call.arguments;
+    running.input(fd as u64);
+    running.input(offset as u64);
+    running.input(whence as i32 as u64);
+    references::about_to_move(&running.thread, fd as i32);
+    // SAFETY: the program's own call.
+    let result = running.run_kernel(|_| unsafe { call.run() });
+    if result >= 0 {
+        references::moved(fd as i32, result as i64);
+    }
+    result
 }
 
 /// `open`, `openat`, `openat2` and `creat`. The mode means nothing unless a file is made, and is

@@ -7,6 +7,7 @@ use super::transfers::echo_vector;
 use crate::mechanism::call::Call;
 use crate::mechanism::files::{self, Kind};
 use crate::mechanism::flows;
+use crate::mechanism::references;
 use crate::probe;
 
 pub unsafe fn socketpair(running: &mut Call, call: SystemCall) -> isize {
@@ -172,6 +173,10 @@ unsafe fn input_message(running: &mut Call, message: *const libc::msghdr) {
         let message = &*message;
         running.input(message.msg_iovlen as u64);
         running.input(message.msg_controllen as u64);
+        if message.msg_controllen != 0 {
+            // Another process may be given descriptors with it.
+            references::forget_all();
+        }
         running.input_bytes(
             message.msg_name.cast(),
             (message.msg_namelen as usize).min(8),

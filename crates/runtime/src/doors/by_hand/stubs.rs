@@ -34,6 +34,10 @@ stubs! {
     preadv(fd: i32, vector: *const libc::iovec, count: i32, offset: i64) -> isize = SYS_preadv, PREADV, reading::readv;
     preadv64(fd: i32, vector: *const libc::iovec, count: i32, offset: i64) -> isize = SYS_preadv, PREADV, reading::readv;
 
+    lseek(fd: i32, offset: i64, whence: i32) -> i64 = SYS_lseek, LSEEK, reading::lseek;
+    lseek64(fd: i32, offset: i64, whence: i32) -> i64 = SYS_lseek, LSEEK, reading::lseek;
+    __lseek(fd: i32, offset: i64, whence: i32) -> i64 = SYS_lseek, LSEEK, reading::lseek;
+
     close(fd: i32) -> i32 = SYS_close, CLOSE, descriptors::close;
     __close(fd: i32) -> i32 = SYS_close, CLOSE, descriptors::close;
     close_range(first: u32, last: u32, flags: i32) -> i32 = SYS_close_range, CLOSE_RANGE, descriptors::close_range;

@@ -2,7 +2,7 @@
 
 use super::system_call::SystemCall;
 use crate::mechanism::call::Call;
-use crate::mechanism::{elsewhere, files};
+use crate::mechanism::{elsewhere, files, references};
 use crate::state::mode::elsewhere;
 use crate::{probe, raw, syscall};
 
@@ -108,6 +108,7 @@ unsafe fn transfer(running: &mut Call, call: SystemCall, route: Route, count: us
     // SAFETY: the program's own offset, or none.
     let before =
         probe::readable(route.source_offset.cast(), 8).then(|| unsafe { *route.source_offset });
+    references::forget(route.source);
     let result = running.run_kernel(|thread| {
         // SAFETY: the program's own call.
         unsafe {

@@ -314,67 +314,6 @@ pub unsafe extern "C" fn open_by_handle_at(
     libc_result(result) as i32
 }
 
-/// `off_t lseek(int fd, off_t offset, int whence)`
-#[inline(always)]
-pub(crate) unsafe fn core_lseek(
-    call: &mut Call,
-    fd: i32,
-    offset: i64,
-    whence: i32,
-) -> isize {
-    unsafe {
-        call.input(fd as u64);
-        call.input(offset as u64);
-        call.input(whence as u64);
-        let result = call
-            .run_kernel(|_| raw::syscall6(
-                libc::SYS_lseek,
-                fd as usize,
-                offset as usize,
-                whence as usize,
-                0,
-                0,
-                0,
-            ));
-        result
-    }
-}
-
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn lseek(fd: i32, offset: i64, whence: i32) -> i64 {
-    let result = match Call::enter(functions::LSEEK) {
-        Some(mut call) => {
-            let result = unsafe { core_lseek(&mut call, fd, offset, whence) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_lseek,
-                    fd as usize,
-                    offset as usize,
-                    whence as usize,
-                    0,
-                    0,
-                    0,
-                )
-            }
-        }
-    };
-    libc_result(result) as i64
-}
-
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn lseek64(fd: i32, offset: i64, whence: i32) -> i64 {
-    unsafe { lseek(fd, offset, whence) }
-}
-
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn __lseek(fd: i32, offset: i64, whence: i32) -> i64 {
-    unsafe { lseek(fd, offset, whence) }
-}
-
 /// `int stat(const char *path, struct stat *status)`
 #[inline(always)]
 pub(crate) unsafe fn core_stat(

@@ -101,17 +101,6 @@ pub unsafe fn by_number(
                     call.finish();
                     result
                 }
-                libc::SYS_lseek => {
-                    let mut call = Call::within(thread.lend(), functions::LSEEK);
-                    let result = files::core_lseek(
-                        &mut call,
-                        a as i32,
-                        b as i64,
-                        c as i32,
-                    );
-                    call.finish();
-                    result
-                }
                 libc::SYS_stat => {
                     let mut call = Call::within(thread.lend(), functions::STAT);
                     let result = files::core_stat(&mut call, a as *mut u8, b as *mut u8);
@@ -2675,7 +2664,6 @@ pub const NUMBERS: &[i64] = &[
     libc::SYS_pwritev,
     libc::SYS_pwritev2,
     libc::SYS_open_by_handle_at,
-    libc::SYS_lseek,
     libc::SYS_stat,
     libc::SYS_lstat,
     libc::SYS_fstat,

@@ -11,7 +11,7 @@ use crate::doors::{foreign, locks, threads};
 use crate::mechanism::call::Call;
 use crate::mechanism::detach::{self, Reason};
 use crate::mechanism::divergence::{self, Actual};
-use crate::mechanism::{alone, entry, folder, heap, log, signals};
+use crate::mechanism::{alone, entry, folder, heap, log, references, signals};
 use crate::state::log::take_room;
 use crate::state::mode::{Mode, mode};
 use crate::state::recording;
@@ -129,6 +129,7 @@ unsafe fn record(
     alone::waits(thread);
     heap::before_fork(Some(thread));
     foreign::lock_for_fork();
+    references::forget_all();
     let number =
         recording::with_header(|header| header.children.fetch_add(1, Ordering::AcqRel) + 1)
             .unwrap_or(0);

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use hindcast_execlog::LogHeader;
 use hindcast_execlog::event::{self, Kind};
+use hindcast_execlog::reference::BEHIND_MOST;
 
 use super::{Path, WRITER_BYTES, WRITERS, take_room};
 use crate::state::recording;
@@ -31,6 +32,9 @@ pub struct Writer {
     /// The part of the file that is mapped.
     window_start: usize,
     window_end: usize,
+    /// Up to where the file has pages in the kernel's memory; none are made when that is unknown,
+    /// and `usize::MAX`.
+    written: usize,
     /// Where the event that is being written begins, and where its next byte goes.
     event_start: usize,
     cursor: usize,
@@ -54,6 +58,7 @@ impl Writer {
             window: std::ptr::null_mut(),
             window_start: 0,
             window_end: 0,
+            written: usize::MAX,
             event_start: 0,
             cursor: 0,
             relaxed: 0,
@@ -88,7 +93,9 @@ impl Writer {
         };
         self.event_start = LogHeader::BYTES;
         self.cursor = LogHeader::BYTES;
-        self.map(FIRST_WINDOW)
+        self.map(FIRST_WINDOW)?;
+        self.written = self.window_end;
+        Ok(())
     }
 
     /// Opens the log of a thread that another process has written, to go on behind its end: bytes
@@ -193,6 +200,7 @@ impl Writer {
         let length = bytes.next_multiple_of(PAGE);
         let mapped = self.with_file(|file| {
             grow(file, start + length)?;
+            clear(file, self.written.max(self.cursor), start + length)?;
             let in_room = length <= WRITER_BYTES - (1 << 20);
             let address = if in_room {
                 WRITERS + self.thread as usize * WRITER_BYTES + (1 << 20)
@@ -216,6 +224,9 @@ impl Writer {
         self.window = mapped;
         self.window_start = start;
         self.window_end = start + length;
+        if self.written != usize::MAX {
+            self.written = self.window_end;
+        }
         if self.relaxed < start {
             self.relaxed = 0;
         }
@@ -310,6 +321,23 @@ impl Writer {
         let there = self.ensure(length);
         self.cursor += length;
         there
+    }
+
+    /// Whether an event may refer to so many bytes of a file, and notes that it does. Not where the
+    /// follower that reads them is far behind.
+    #[inline(always)]
+    pub fn refers(&mut self, bytes: usize) -> bool {
+        if self.header.is_null() {
+            return false;
+        }
+        // SAFETY: the header page is mapped while the log is open.
+        let header = unsafe { &*self.header };
+        let referred = header.referred.load(Ordering::Relaxed) + bytes as u64;
+        if referred.saturating_sub(header.read.load(Ordering::Relaxed)) > BEHIND_MOST {
+            return false;
+        }
+        header.referred.store(referred, Ordering::Relaxed);
+        true
     }
 
     /// In a recording that is followed: the thread enters a call.
@@ -472,6 +500,24 @@ impl Writer {
             self.relaxed = count;
         }
     }
+}
+
+/// Writes zeros to a part of a file that has none yet. A page of a mapped file that the kernel has
+/// in its memory already costs a quarter of one that it must find room for when it is touched.
+fn clear(file: i32, from: usize, to: usize) -> Result<(), i32> {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    let mut from = from;
+    while from < to {
+        let length = ZEROS.len().min(to - from);
+        // SAFETY: a descriptor, and that many bytes.
+        let result = unsafe { syscall!(libc::SYS_pwrite64, file, ZEROS.as_ptr(), length, from) };
+        match raw::error_of(result) {
+            None => from += result as usize,
+            Some(libc::EINTR) => {}
+            Some(code) => return Err(code),
+        }
+    }
+    Ok(())
 }
 
 /// Makes a file at least this long. Allocated now, so that a full disk is an error here and not a
