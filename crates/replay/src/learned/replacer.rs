@@ -306,7 +306,10 @@ mod tests {
             "long22.uvw short1.d"
         );
         // Also where a part of it is known as well, and another word of it is longer.
-        let values = [("abc123.defghi456", "long22.uvwxyz789"), ("abc123", "short1")];
+        let values = [
+            ("abc123.defghi456", "long22.uvwxyz789"),
+            ("abc123", "short1"),
+        ];
         assert_eq!(replaced(&values, "abc123.defghi456"), "long22.uvwxyz789");
     }
 
