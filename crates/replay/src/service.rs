@@ -15,8 +15,9 @@ use crate::inside::Inside;
 use crate::place::Place;
 use crate::ready::Ready;
 
-/// How long the service may take to accept connections after it was started.
+/// For so long a service that starts may say nothing; while it says something, it is at work.
 pub const START_PATIENCE: Duration = Duration::from_secs(120);
+const START_MAX: Duration = Duration::from_secs(900);
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
@@ -142,6 +143,8 @@ impl Service {
         mut place: impl AsyncFnMut() -> Option<T>,
     ) -> Result<T, ServiceError> {
         let started = tokio::time::Instant::now();
+        // When it said something last, and how much it had said by then.
+        let (mut spoke, mut said) = (started, 0);
         loop {
             if let Some(place) = place().await {
                 return Ok(place);
@@ -153,10 +156,14 @@ impl Service {
                     last_lines: self.last_lines(),
                 });
             }
-            if started.elapsed() > START_PATIENCE {
+            let length = std::fs::metadata(&self.log).map_or(0, |log| log.len());
+            if length != said {
+                (spoke, said) = (tokio::time::Instant::now(), length);
+            }
+            if spoke.elapsed() > START_PATIENCE || started.elapsed() > START_MAX {
                 return Err(ServiceError::NotListening {
                     url: url.to_owned(),
-                    after: START_PATIENCE,
+                    after: Duration::from_secs(started.elapsed().as_secs()),
                     last_lines: self.last_lines(),
                 });
             }

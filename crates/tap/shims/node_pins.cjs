@@ -292,7 +292,11 @@ const BLOCK = 128;
 function leaveNoneOver(array, filling) {
     if (array.byteLength < BLOCK || Object.hasOwn(array, "length")) return;
     const file = frames(filling, 1, all => all[0]?.getFileName());
-    if (isPackage.test(file)) Object.defineProperty(array, "length", { value: 0 });
+    if (!isPackage.test(file)) return;
+    Object.defineProperty(array, "length", { value: 0 });
+    if (!Buffer.isBuffer(array)) return;
+    // It would cut what is there by that length. Other arrays know how long they are.
+    for (const cut of ["subarray", "slice"]) Object.defineProperty(array, cut, { value: Uint8Array.prototype.subarray });
 }
 
 // Hashes of passwords in native code draw their salts in threads that work for no request. They take

@@ -12,7 +12,8 @@
 //! with the answer.
 //!
 //! Who knows better says so, of a thread ([`set`]) or of a connection ([`set_of`]): then what that
-//! thread has read counts for nothing.
+//! thread has read counts for nothing. A thread that takes work which another one handed over
+//! ([`in_hand`], [`takes`]) works for that one's request, until it reads a request itself.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,6 +41,8 @@ struct Mine {
     descriptor: Cell<i32>,
     /// What was told; `None`: what was read counts.
     told: Cell<Option<u64>>,
+    /// The one for which another thread handed over what it works on; 0: for none.
+    taken: Cell<Option<u64>>,
     /// It serves several requests at once.
     several: Cell<bool>,
     /// It works apart from the request that it was told: see [`set_apart`].
@@ -54,6 +57,14 @@ struct Mine {
     library: Cell<(u64, u8)>,
     /// What code draws and reads, as it was told.
     caller: Cell<Option<Caller>>,
+}
+
+impl Mine {
+    /// What it has read last has no answer yet.
+    fn is_unanswered(&self) -> bool {
+        let of = descriptors::entry(self.descriptor.get());
+        of.is_some_and(|entry| entry.is_asked() && entry.turn() == self.read.get())
+    }
 }
 
 /// Work for a request by a thread of its own, while the request goes on and may be answered.
@@ -72,6 +83,7 @@ thread_local! {
             begun: Cell::new(0),
             descriptor: Cell::new(-1),
             told: Cell::new(None),
+            taken: Cell::new(None),
             several: Cell::new(false),
             is_apart: Cell::new(false),
             apart: Cell::new(Apart {
@@ -129,6 +141,7 @@ pub fn was_read(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<Begins> 
             mine.several.set(true);
         }
         mine.read.set(number);
+        mine.taken.set(None);
         if begins {
             mine.begun.set(number);
         }
@@ -301,20 +314,36 @@ pub fn of(entry: &Entry) -> u64 {
 /// The request that the thread works on; 0: none, or it is not known.
 pub fn current() -> u64 {
     MINE.with(|mine| {
-        if let Some(told) = mine.told.get() {
+        if let Some(told) = mine.told.get().or_else(|| mine.taken.get()) {
             return told;
         }
         let read = mine.read.get();
         if read == 0 || mine.several.get() {
             return 0;
         }
-        let of = descriptors::entry(mine.descriptor.get());
-        let unanswered = of.is_some_and(|entry| entry.is_asked() && entry.turn() == read);
-        match unanswered || !MOVES.load(Ordering::Relaxed) {
+        match mine.is_unanswered() || !MOVES.load(Ordering::Relaxed) {
             true => read,
             false => 0,
         }
     })
+}
+
+/// The request for which the thread hands work to another one; 0: none, or it is not known. A loop
+/// that serves several hands a request on when it has read it.
+pub fn in_hand() -> u64 {
+    MINE.with(|mine| {
+        let is_said = mine.told.get().is_some() || mine.taken.get().is_some();
+        match !is_said && mine.several.get() && mine.is_unanswered() {
+            true => mine.read.get(),
+            false => current(),
+        }
+    })
+}
+
+/// From here on the thread works on what was handed over for this request, or for none (0); `None`:
+/// on what it reads.
+pub fn takes(request: Option<u64>) {
+    MINE.with(|mine| mine.taken.set(request));
 }
 
 /// The request that the code works on which the thread runs at this moment; 0: none, or it is not

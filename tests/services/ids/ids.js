@@ -9,7 +9,16 @@ import { v4 } from "uuid";
 const required = createRequire(import.meta.url)("uuid");
 const digits = customAlphabet("0123456789", 12);
 const seed = { random: undefined };
-const ids = () => [nanoid(), nanoid(64), digits(), v4(seed), required.v4(seed)];
+const all = new Set();
+function ids() {
+    const made = [nanoid(), nanoid(64), digits(), v4(seed), required.v4(seed)];
+    for (const id of made) {
+        if (all.has(id)) throw new Error(`the same id again: ${id}`);
+        all.add(id);
+    }
+    return made;
+}
+ids();
 ids();
 
 const server = createServer((_, response) => response.end(JSON.stringify(ids())));

@@ -247,6 +247,20 @@ fn java_draws_and_reads_in_a_replay_what_it_did() {
     });
 }
 
+#[test]
+fn a_pool_of_java_works_for_the_requests_that_a_loop_hands_it() {
+    draws_and_reads_what_it_did("draws-java-loop", |port| {
+        let service = repository("tests/services/Draws.java");
+        let command = [
+            "java",
+            &service.display().to_string(),
+            &port.to_string(),
+            "loop",
+        ];
+        command.map(str::to_owned).to_vec()
+    });
+}
+
 /// The service lists ways to draw and to read the clock, and answers each.
 fn draws_and_reads_what_it_did(name: &str, service: impl Fn(u16) -> Vec<String>) {
     let stage = Stage::new(name, "");

@@ -28,6 +28,11 @@ use hindcast_wire::sql::Fingerprint;
 /// microseconds of the recording.
 const STRANGER: Micros = 5_000_000;
 
+/// For so long what the service may read later of a transaction's end is waited for, in microseconds
+/// of the recording. A loop may be busy with something else meanwhile. What nobody sent, as the inner
+/// transactions of a procedure, is not waited for any longer.
+const UNREAD: Micros = 60_000_000;
+
 /// As the observer calls it.
 const FUNCTION_CALL: &str = "FUNCTION CALL";
 
@@ -200,9 +205,16 @@ impl<T> Joiner<T> {
         self.slack = slack;
     }
 
-    /// What ended before has been joined.
+    /// What ended before has been joined: of a transaction that has an id, the service must have
+    /// read how it ended.
     pub fn told_until(&self) -> Micros {
-        self.wire_until.min(self.server_until)
+        let old = self.wire_until.saturating_sub(UNREAD);
+        let is_unread = |record: &&Record| record.xid.is_some() && record.ended_at > old;
+        let sessions = self.sessions.values();
+        let unread = sessions.flat_map(|session| session.records.iter().filter(is_unread));
+        let ended = unread.map(|record| record.ended_at.saturating_sub(self.slack));
+        let told = self.wire_until.min(self.server_until);
+        ended.min().map_or(told, |first| first.min(told))
     }
 
     /// Processes of sessions that are open.
@@ -425,6 +437,34 @@ mod tests {
         joiner.wire_until(9000);
         joiner.server_until(9000, SLACK);
         assert_eq!(brief(joiner.take()), [(None, Some(3))]);
+    }
+
+    #[test]
+    fn a_transaction_whose_end_the_service_has_not_read_is_not_told() {
+        let mut joiner = joiner();
+        let with_id = |ordinal, ended_at| Record {
+            xid: Some(Xid(700 + ordinal)),
+            ..record(ordinal, ended_at, 1, Ended::Committed)
+        };
+        joiner.record(with_id(1, 2000));
+        joiner.record(record(2, 2500, 1, Ended::Committed));
+        joiner.server_until(1_000_000, SLACK);
+        joiner.wire_until(900_000);
+        assert_eq!(brief(joiner.take()), []);
+        assert_eq!(joiner.told_until(), 2000 - SLACK);
+        let late = Seen {
+            ended: 950_000,
+            ..seen(1900, 1, Outcome::Committed)
+        };
+        joiner.wired(SESSION, late, 1).unwrap();
+        assert_eq!(brief(joiner.take()), [(Some(1), Some(1))]);
+        assert_eq!(joiner.told_until(), 900_000);
+        // Nobody reads of it: it holds nothing up for ever.
+        joiner.record(with_id(3, 3000));
+        assert_eq!(joiner.told_until(), 3000 - SLACK);
+        joiner.server_until(UNREAD + 9000, SLACK);
+        joiner.wire_until(UNREAD + 8000);
+        assert_eq!(joiner.told_until(), UNREAD + 8000);
     }
 
     #[test]

@@ -121,9 +121,10 @@ impl ServerSide {
     }
 
     fn settle(&self, mut joining: MutexGuard<'_, Joining>) {
-        self.sink.ledger().tell_until(joining.joiner.told_until());
         let (mut untold, mut unwired) = (Untold::default(), Unwired::default());
-        for joined in joining.joiner.take() {
+        let all = joining.joiner.take();
+        let told = joining.joiner.told_until();
+        for joined in all {
             match joined {
                 Joined::Whole(waiting, record) => {
                     self.own(&record);
@@ -149,6 +150,8 @@ impl ServerSide {
         }
         untold.tell(&self.sink);
         unwired.tell(&self.sink);
+        // Only when the ids that were told are known.
+        self.sink.ledger().tell_until(told);
     }
 
     fn own(&self, record: &Record) {

@@ -2,8 +2,8 @@
 //!
 //! A value is found as a whole token only: no letter and no digit stands beside it. It is found as
 //! it is, as a URL has it, and as a page has it, and what takes its place is written in the same
-//! way. A text is gone through once, however many values are known: each is looked up by the
-//! longest of its words.
+//! way. A text is gone through once, however many values are known: each is looked up by the first of
+//! its words, so that a value is found before what stands at its end by itself.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,7 +12,7 @@ pub type Number = u32;
 
 #[derive(Default)]
 pub struct Replacer {
-    /// By their longest word, the longest first.
+    /// By their first word, the longest first.
     forms: HashMap<Box<[u8]>, Vec<Form>>,
 }
 
@@ -64,7 +64,7 @@ impl Replacer {
                 form.to.push((way, to));
                 continue;
             }
-            let word = words(&from).max_by_key(|word| word.len());
+            let word = words(&from).next();
             known.push(Form {
                 number,
                 word_at: word.map_or(0, |word| word.start),
@@ -74,7 +74,7 @@ impl Replacer {
             });
         }
         for form in known {
-            let Some(word) = words(&form.from).max_by_key(|word| word.len()) else {
+            let Some(word) = words(&form.from).next() else {
                 return;
             };
             let forms = self.forms.entry(Box::from(&form.from[word])).or_default();
@@ -305,6 +305,12 @@ mod tests {
             replaced(&values, "abc123.def abc123.d"),
             "long22.uvw short1.d"
         );
+        // Also where a part of it is known as well, and another word of it is longer.
+        let values = [
+            ("abc123.defghi456", "long22.uvwxyz789"),
+            ("abc123", "short1"),
+        ];
+        assert_eq!(replaced(&values, "abc123.defghi456"), "long22.uvwxyz789");
     }
 
     #[test]

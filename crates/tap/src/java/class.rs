@@ -1,10 +1,10 @@
 //! A class of Java as bytes: instructions are put into its methods.
 //!
 //! What is put in calls methods of [`SHIM`]: one in front of the last instruction of some kind, and
-//! another at the method's beginning, if asked for. Where the former is the last instruction of
-//! all, no jump and no table has to change: what jumped to it jumps to what was put in. Elsewhere
-//! the method may have no jumps. What is put in at the beginning moves all alike; of tables, only
-//! the first frame of the stack says a place that is no distance.
+//! one at the method's beginning, or either. Where the former is the last instruction of all, no
+//! jump and no table has to change: what jumped to it jumps to what was put in. Elsewhere the method
+//! may have no jumps. What is put in at the beginning moves all alike, by a multiple of four, since
+//! tables of jumps begin at one; what says a place that is no distance is moved with it.
 //!
 //! **The invariant to keep**: a class that is not understood stays as it is.
 
@@ -16,10 +16,15 @@ pub struct Patch {
     pub class: &'static str,
     pub method: &'static str,
     pub descriptor: &'static str,
-    /// The shim's method that is called first. It takes nothing.
-    pub begins: Option<Called>,
-    /// In front of the last instruction with this code.
-    pub before: u8,
+    /// What is called first.
+    pub begins: Option<Call>,
+    /// What is called in front of the last instruction with this code.
+    pub ends: Option<(u8, Call)>,
+}
+
+/// A call of the shim's.
+#[derive(Clone, Copy)]
+pub struct Call {
     /// Instructions that put arguments on the stack. At most three values are.
     pub arguments: &'static [u8],
     pub calls: Called,
@@ -30,8 +35,10 @@ pub type Called = (&'static str, &'static str);
 
 /// Codes of instructions.
 pub mod code {
+    pub const NOP: u8 = 0x00;
     pub const ALOAD_0: u8 = 0x2a;
     pub const ALOAD_1: u8 = 0x2b;
+    pub const ALOAD_2: u8 = 0x2c;
     pub const LSTORE_1: u8 = 0x40;
     pub const DUP: u8 = 0x59;
     pub const LRETURN: u8 = 0xad;
@@ -43,6 +50,8 @@ pub mod code {
 }
 
 const STACK_MORE: u16 = 4;
+/// Tables of jumps begin at a multiple of this.
+const ALIGNED: usize = 4;
 
 const UTF8: u8 = 1;
 const CLASS: u8 = 7;
@@ -51,8 +60,9 @@ const NAME_AND_TYPE: u8 = 12;
 
 /// The class with the patches that are for it; `None` if there are none, or if one of them has no
 /// place there.
-pub fn patched(class: &str, bytes: &[u8], patches: &[Patch]) -> Option<Vec<u8>> {
-    let of_class = || patches.iter().filter(|patch| patch.class == class);
+pub fn patched(class: &str, bytes: &[u8], patches: &[&[Patch]]) -> Option<Vec<u8>> {
+    let all = || patches.iter().copied().flatten();
+    let of_class = || all().filter(|patch| patch.class == class);
     of_class().next()?;
     let mut constants = Constants::of(bytes)?;
     let methods = methods(bytes, &constants)?;
@@ -62,17 +72,23 @@ pub fn patched(class: &str, bytes: &[u8], patches: &[Patch]) -> Option<Vec<u8>> 
             let text = |index, of: &str| constants.text(bytes, index) == Some(of.as_bytes());
             text(method.name, patch.method) && text(method.descriptor, patch.descriptor)
         })?;
-        let mut call = |(name, descriptor): Called| {
+        let mut call = |Call { arguments, calls }: Call| {
+            let (name, descriptor) = calls;
             let called = constants.method(SHIM, name, descriptor)?.to_be_bytes();
-            Some([&[code::INVOKESTATIC], &called[..]].concat())
+            Some([arguments, &[code::INVOKESTATIC], &called[..]].concat())
         };
-        let put_in = [patch.arguments, &call(patch.calls)?].concat();
-        let mut all = vec![(method.place(bytes, patch)?, put_in)];
+        let (mut all, mut moved) = (Vec::new(), 0);
+        if let Some((before, ends)) = patch.ends {
+            all.push((method.place(bytes, before)?, call(ends)?));
+        }
         if let Some(begins) = patch.begins {
-            all.push((0, call(begins)?));
+            let mut put_in = call(begins)?;
+            put_in.resize(put_in.len().next_multiple_of(ALIGNED), code::NOP);
+            moved = u16::try_from(put_in.len()).ok()?;
+            all.push((0, put_in));
         }
         edits.extend(method.edits(bytes, all)?);
-        edits.extend(method.tables(bytes, &mut constants, patch.begins.is_some())?);
+        edits.extend(method.tables(bytes, &mut constants, moved)?);
     }
     edits.push(Edit::in_place(
         COUNT_AT,
@@ -248,13 +264,12 @@ impl Method {
         bytes.get(from..from.checked_add(length)?)
     }
 
-    /// Where the patch is put in at its end.
-    fn place(&self, bytes: &[u8], patch: &Patch) -> Option<usize> {
+    /// Where the last instruction with this code is, if something can be put in there.
+    fn place(&self, bytes: &[u8], before: u8) -> Option<usize> {
         let instructions = self.instructions(bytes)?;
-        let (mut at, mut found, mut last) = (0usize, None, 0);
-        let (mut jumps, mut chooses) = (false, false);
+        let (mut at, mut found, mut last, mut jumps) = (0usize, None, 0, false);
         while let Some(&code) = instructions.get(at) {
-            if code == patch.before {
+            if code == before {
                 // An early return would pass over what is put in.
                 if found.is_some() && (code::LRETURN..=code::RETURN).contains(&code) {
                     return None;
@@ -262,22 +277,19 @@ impl Method {
                 found = Some(at);
             }
             jumps |= is_jump(code);
-            // Its table begins at a multiple of four.
-            chooses |= matches!(code, TABLE | LOOKUP);
             last = at;
             at = at.checked_add(length(instructions, at)?)?;
         }
         let handlers = self.code.checked_add(INSTRUCTIONS)?.checked_add(at)?;
         let is_handled = u16_at(bytes, handlers)? != 0;
-        let can_begin = patch.begins.is_none() || !chooses && !is_handled;
-        found.filter(|&found| can_begin && (found == last || !jumps && !is_handled))
+        found.filter(|&found| found == last || !jumps && !is_handled)
     }
 
-    /// What the patch makes of the tables behind the instructions. Of a method that begins with a
-    /// call, the first frame of the stack moves; such a method has no handlers. Where variables are
-    /// is not said any more.
-    fn tables(&self, bytes: &[u8], constants: &mut Constants, begins: bool) -> Option<Vec<Edit>> {
+    /// What becomes of the tables behind the instructions if these are moved by so much. Where
+    /// variables are is not said any more.
+    fn tables(&self, bytes: &[u8], constants: &mut Constants, by: u16) -> Option<Vec<Edit>> {
         const HANDLER: usize = 8;
+        const LINE: usize = 4;
         let instructions = self.instructions(bytes)?.len();
         let handlers = self
             .code
@@ -285,12 +297,23 @@ impl Method {
             .checked_add(instructions)?;
         let length = usize::from(u16_at(bytes, handlers)?).checked_mul(HANDLER)?;
         let mut at = handlers.checked_add(2)?.checked_add(length)?;
+        let mut edits = Vec::new();
+        // Where what is handled begins and ends, and the handler.
+        for entry in (handlers.checked_add(2)?..at).step_by(HANDLER) {
+            edits.extend(moved(bytes, &[entry, entry + 2, entry + 4], by)?);
+        }
         let count = u16_at(bytes, at)?;
         at = at.checked_add(2)?;
-        let mut edits = Vec::new();
         for _ in 0..count {
+            let table = at.checked_add(STACK)?;
             match constants.text(bytes, u16_at(bytes, at)?)? {
-                b"StackMapTable" if begins => edits.push(moved(bytes, at.checked_add(STACK)?)?),
+                b"StackMapTable" if by > 0 => edits.push(frames_moved(bytes, table, by)?),
+                b"LineNumberTable" => {
+                    let lines = usize::from(u16_at(bytes, table)?).checked_mul(LINE)?;
+                    let first = table.checked_add(2)?;
+                    let places = (first..first.checked_add(lines)?).step_by(LINE);
+                    edits.extend(moved(bytes, &places.collect::<Vec<_>>(), by)?);
+                }
                 b"LocalVariableTable" | b"LocalVariableTypeTable" => {
                     let unknown = constants.utf8("Hindcast")?.to_be_bytes();
                     edits.push(Edit::in_place(at, unknown.into()));
@@ -325,19 +348,62 @@ impl Method {
     }
 }
 
-/// The first frame of a table of them, behind a call more.
-fn moved(bytes: &[u8], table: usize) -> Option<Edit> {
-    const CALL: u8 = 3;
-    let frame = table.checked_add(2)?;
-    let distance = frame.checked_add(1)?;
-    match *bytes.get(frame)? {
-        kind @ (..=60 | 64..=124) => Some(Edit::in_place(frame, vec![kind.checked_add(CALL)?])),
-        247.. => {
-            let moved = u16_at(bytes, distance)?.checked_add(CALL.into())?;
-            Some(Edit::in_place(distance, moved.to_be_bytes().into()))
+/// Places in a method's instructions that stand here, moved.
+fn moved(bytes: &[u8], here: &[usize], by: u16) -> Option<Vec<Edit>> {
+    let all = here.iter().filter(|_| by > 0).map(|&at| {
+        let place = u16_at(bytes, at)?.checked_add(by)?;
+        Some(Edit::in_place(at, place.to_be_bytes().into()))
+    });
+    all.collect()
+}
+
+/// What moves of a table of frames: the first says a place, the others a distance. `None` where one
+/// has an object that is not made yet, which it names by a place.
+fn frames_moved(bytes: &[u8], table: usize, by: u16) -> Option<Edit> {
+    let first = table.checked_add(2)?;
+    let mut at = first;
+    for _ in 0..u16_at(bytes, table)? {
+        let kind = *bytes.get(at)?;
+        at = at.checked_add(1)?;
+        match kind {
+            ..=63 => {}
+            64..=127 => at = past_values(bytes, at, 1)?,
+            247 => at = past_values(bytes, at.checked_add(2)?, 1)?,
+            248..=251 => at = at.checked_add(2)?,
+            252..=254 => at = past_values(bytes, at.checked_add(2)?, u16::from(kind) - 251)?,
+            255 => {
+                at = at.checked_add(2)?;
+                for _ in ["variables", "stack"] {
+                    at = past_values(bytes, at.checked_add(2)?, u16_at(bytes, at)?)?;
+                }
+            }
+            _ => return None,
         }
-        _ => None,
     }
+    let distance = first.checked_add(1)?;
+    match *bytes.get(first)? {
+        kind @ ..=127 => {
+            let moved = u16::from(kind).checked_add(by)?;
+            let is_same = (moved < 64) == (kind < 64) && moved < 128;
+            is_same.then(|| Edit::in_place(first, vec![moved as u8]))
+        }
+        _ => moved(bytes, &[distance], by)?.pop(),
+    }
+}
+
+/// Behind so many values of a frame.
+fn past_values(bytes: &[u8], mut at: usize, count: u16) -> Option<usize> {
+    const OBJECT: u8 = 7;
+    const NOT_MADE: u8 = 8;
+    for _ in 0..count {
+        let size = match *bytes.get(at)? {
+            NOT_MADE => return None,
+            OBJECT => 3,
+            _ => 1,
+        };
+        at = at.checked_add(size)?;
+    }
+    Some(at)
 }
 
 struct Edit {
@@ -421,4 +487,52 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     let bytes = bytes.get(at..)?.first_chunk()?;
     Some(u32::from_be_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table of one frame behind a place.
+    fn frame(kind: &[u8]) -> Vec<u8> {
+        [&[0, 1], kind].concat()
+    }
+
+    fn moved_by_four(kind: &[u8]) -> Option<Vec<u8>> {
+        let table = frame(kind);
+        let edit = frames_moved(&table, 0, 4)?;
+        Some(edited(&table, vec![edit])?.split_off(2))
+    }
+
+    #[test]
+    fn the_first_frame_is_moved_whatever_it_says() {
+        // The same variables; with one value on the stack, an object; more and fewer variables.
+        assert_eq!(moved_by_four(&[12]), Some(vec![16]));
+        assert_eq!(moved_by_four(&[64, 7, 0, 9]), Some(vec![68, 7, 0, 9]));
+        assert_eq!(moved_by_four(&[247, 1, 255, 1]), Some(vec![247, 2, 3, 1]));
+        assert_eq!(moved_by_four(&[250, 0, 5]), Some(vec![250, 0, 9]));
+        assert_eq!(moved_by_four(&[252, 0, 5, 1]), Some(vec![252, 0, 9, 1]));
+        let full = [255, 0, 32, 0, 1, 7, 0, 9, 0, 1, 4];
+        let mut expected = full;
+        expected[2] = 36;
+        assert_eq!(moved_by_four(&full), Some(expected.to_vec()));
+    }
+
+    #[test]
+    fn a_frame_is_left_that_would_be_another_kind_or_has_an_object_that_is_not_made() {
+        assert_eq!(moved_by_four(&[61]), None);
+        assert_eq!(moved_by_four(&[126, 1]), None);
+        assert_eq!(moved_by_four(&[64, 8, 0, 3]), None);
+        assert_eq!(moved_by_four(&[255, 0, 32, 0, 0, 0, 1, 8, 0, 3]), None);
+        // Cut off.
+        assert_eq!(moved_by_four(&[252, 0, 5]), None);
+    }
+
+    #[test]
+    fn places_are_moved_and_distances_are_not() {
+        let table = [0, 3, 0, 9, 0, 12, 0, 0];
+        let edits = moved(&table, &[0, 2, 4], 4).unwrap();
+        assert_eq!(edited(&table, edits).unwrap(), [0, 7, 0, 13, 0, 16, 0, 0]);
+        assert!(moved(&table, &[0], 0).unwrap().is_empty());
+    }
 }

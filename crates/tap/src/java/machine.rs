@@ -260,7 +260,8 @@ impl Tools {
         done == OK && phase == LIVE
     }
 
-    /// Reads classes once more, with a function that is called for each.
+    /// Reads classes once more, with a function that is called for each, and from then on for each
+    /// class that is loaded.
     pub fn read_again(self, classes: &[Reference], reads: Reads) -> Option<()> {
         const SET_MODE: usize = 1;
         const SET_CALLBACKS: usize = 121;
@@ -289,9 +290,7 @@ impl Tools {
             let is_ready = add(self.0, CAPABILITIES.as_ptr()) == OK
                 && set(self.0, callbacks.as_ptr(), size) == OK
                 && mode(self.0, 1, EVENT, all) == OK;
-            let done = is_ready && again(self.0, count, classes.as_ptr()) == OK;
-            mode(self.0, 0, EVENT, all);
-            done.then_some(())
+            (is_ready && again(self.0, count, classes.as_ptr()) == OK).then_some(())
         }
     }
 

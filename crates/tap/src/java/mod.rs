@@ -1,15 +1,18 @@
-//! Java's generators of random numbers: they keep state from one request to the next, so what they
-//! give to a request is replaced by what is drawn for it.
+//! A Java machine. Its generators of random numbers keep state from one request to the next, so what
+//! they give to a request is replaced by what is drawn for it. Its pools of threads work for who
+//! handed them the work: a server that reads requests in a loop hands each to another thread.
 //!
 //! ```text
 //!   dlopen of the machine's ──▶ class      some methods of Java's own classes call ours
 //!                           ──▶ machine    the classes are read again, with the calls
 //!   SecureRandom, Random, … ──▶ shim       what the request draws, or what was to be given
+//!   ThreadPoolExecutor, …   ──▶            for which request a thread works from here on
 //! ```
 //!
 //! A Java machine loads libraries of its own when its program begins. That is the moment: the
 //! thread may ask the machine for something, and no class of the program is there yet. So there is
-//! no option that a user would see, and nothing that starts with another machine.
+//! no option that a user would see, and nothing that starts with another machine. Classes of the
+//! program's libraries are patched when they are loaded.
 //!
 //! **The invariant to keep**: who works on no request gets what it would have got without.
 
@@ -23,10 +26,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::{c_char, c_int, c_void};
 
-use class::Patch;
 use class::code::{
-    ALOAD_0, ALOAD_1, ARETURN, DRETURN, DUP, INVOKESPECIAL, LRETURN, LSTORE_1, RETURN,
+    ALOAD_0, ALOAD_1, ALOAD_2, ARETURN, DRETURN, DUP, INVOKESPECIAL, LRETURN, LSTORE_1, RETURN,
 };
+use class::{Call, Called, Patch};
 use machine::{Machine, Reference, Thread, Tools};
 
 use crate::process;
@@ -53,14 +56,15 @@ pub fn loads(name: *const c_char) {
     }
     // SAFETY: who calls `dlopen` gives a name, or null.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
-    let is_asked =
-        || process::board().is_some_and(|board| board.replays() || board.pins().has_key());
-    if ITS_OWN.iter().any(|own| name.ends_with(own)) && is_asked() {
-        begin();
+    if !ITS_OWN.iter().any(|own| name.ends_with(own)) {
+        return;
+    }
+    if let Some(board) = process::board() {
+        begin(board.replays() || board.pins().has_key());
     }
 }
 
-fn begin() {
+fn begin(is_pinned: bool) {
     let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
     // SAFETY: the name is a C string, and nothing is loaded.
     let library = unsafe {
@@ -81,14 +85,18 @@ fn begin() {
     shim::TOOLS.store(tools.address(), Ordering::Relaxed);
     let done = thread.scoped(|| {
         shim::define(thread)?;
-        let mut names: Vec<&str> = PATCHES.iter().map(|patch| patch.class).collect();
+        let generators = GENERATORS.iter().filter(|_| is_pinned);
+        let all = generators.chain(&POOL);
+        let mut names: Vec<&str> = all.map(|patch| patch.class).collect();
         names.dedup();
         let find = |name| thread.find(library, &CString::new(name).ok()?);
         let classes: Vec<Reference> = names.into_iter().filter_map(find).collect();
-        order_collections(thread, library);
+        if is_pinned {
+            order_collections(thread, library);
+        }
         tools.read_again(&classes, reads)
     });
-    IS_PINNED.store(done.is_some(), Ordering::Relaxed);
+    IS_PINNED.store(is_pinned && done.is_some(), Ordering::Relaxed);
 }
 
 /// Sets and maps that cannot be changed (`Map.of`) are gone through in an order that each start of
@@ -113,16 +121,21 @@ unsafe extern "C" fn reads(
     new_length: *mut c_int,
     new_bytes: *mut *mut u8,
 ) {
-    if redefined.is_null() || name.is_null() || bytes.is_null() {
+    if name.is_null() || bytes.is_null() {
         return;
     }
+    // What is loaded is a library's, what is read again is Java's own.
+    let patches: &[&[Patch]] = match redefined.is_null() {
+        true => &[&POOLS_OF_LIBRARIES],
+        false => &[&GENERATORS, &POOL],
+    };
     // SAFETY: as JVMTI declares the function.
     unsafe {
         let Ok(name) = CStr::from_ptr(name).to_str() else {
             return;
         };
         let bytes = std::slice::from_raw_parts(bytes, usize::try_from(length).unwrap_or(0));
-        let Some(patched) = class::patched(name, bytes, &PATCHES) else {
+        let Some(patched) = class::patched(name, bytes, patches) else {
             return;
         };
         if let (Ok(length), Some(copy)) = (
@@ -135,8 +148,8 @@ unsafe extern "C" fn reads(
     }
 }
 
-/// Those of one class are together.
-const PATCHES: [Patch; 19] = [
+/// What replaces what is drawn. Those of one class are together.
+const GENERATORS: [Patch; 19] = [
     number("java/lang/Math"),
     number("java/lang/StrictMath"),
     beginning("java/time/Clock"),
@@ -147,37 +160,19 @@ const PATCHES: [Patch; 19] = [
         class: "java/util/GregorianCalendar",
         method: "<init>",
         descriptor: "(Ljava/util/TimeZone;Ljava/util/Locale;)V",
-        begins: Some(shim::MAKES_CALENDAR),
-        before: RETURN,
-        arguments: &[],
-        calls: shim::MADE_CALENDAR,
+        begins: Some(call(&[], shim::MAKES_CALENDAR)),
+        ends: Some((RETURN, call(&[], shim::MADE_CALENDAR))),
     },
+    seed("java/util/Random", "<init>", INVOKESPECIAL, shim::SEED),
+    seed("java/util/SplittableRandom", "<init>", LSTORE_1, shim::SEED),
     Patch {
-        class: "java/util/Random",
-        method: "<init>",
-        descriptor: "()V",
-        begins: None,
-        before: INVOKESPECIAL,
-        arguments: &[],
-        calls: shim::SEED,
-    },
-    Patch {
-        class: "java/util/SplittableRandom",
-        method: "<init>",
-        descriptor: "()V",
-        begins: None,
-        before: LSTORE_1,
-        arguments: &[],
-        calls: shim::SEED,
-    },
-    Patch {
-        class: "java/util/concurrent/ThreadLocalRandom",
-        method: "nextSeed",
         descriptor: "()J",
-        begins: None,
-        before: LRETURN,
-        arguments: &[],
-        calls: shim::NEXT_SEED,
+        ..seed(
+            "java/util/concurrent/ThreadLocalRandom",
+            "nextSeed",
+            LRETURN,
+            shim::NEXT_SEED,
+        )
     },
     next_bytes("sun/security/provider/NativePRNG"),
     seed_bytes("sun/security/provider/NativePRNG"),
@@ -187,18 +182,75 @@ const PATCHES: [Patch; 19] = [
     seed_bytes("sun/security/provider/NativePRNG$NonBlocking"),
     next_bytes("sun/security/provider/DRBG"),
     Patch {
-        arguments: &[ALOAD_0, ALOAD_1],
-        calls: shim::FILL_UNLESS_SEEDED,
+        ends: Some((RETURN, call(&[ALOAD_0, ALOAD_1], shim::FILL_UNLESS_SEEDED))),
         ..next_bytes("sun/security/provider/SecureRandom")
     },
     Patch {
         method: "engineSetSeed",
         begins: None,
-        arguments: &[ALOAD_0],
-        calls: shim::WAS_SEEDED,
+        ends: Some((RETURN, call(&[ALOAD_0], shim::WAS_SEEDED))),
         ..next_bytes("sun/security/provider/SecureRandom")
     },
 ];
+
+/// Java's own pool of threads: it is handed work, and a thread of it begins and ends some.
+const POOL: [Patch; 3] = [
+    handed("java/util/concurrent/ThreadPoolExecutor"),
+    Patch {
+        class: "java/util/concurrent/ThreadPoolExecutor",
+        method: "beforeExecute",
+        descriptor: "(Ljava/lang/Thread;Ljava/lang/Runnable;)V",
+        begins: Some(call(&[ALOAD_2], shim::BEGINS_WORK)),
+        ends: None,
+    },
+    Patch {
+        class: "java/util/concurrent/ThreadPoolExecutor",
+        method: "afterExecute",
+        descriptor: "(Ljava/lang/Runnable;Ljava/lang/Throwable;)V",
+        begins: Some(call(&[], shim::ENDED_WORK)),
+        ends: None,
+    },
+];
+
+/// Those of libraries: of JBoss, which Quarkus, WildFly and Undertow have, and the loops of Netty.
+const POOLS_OF_LIBRARIES: [Patch; 4] = [
+    Patch {
+        class: "org/jboss/threads/EnhancedQueueExecutor$Task",
+        method: "<init>",
+        descriptor: "(Lorg/jboss/threads/EnhancedQueueExecutor;Ljava/lang/Runnable;Ljava/lang/Object;)V",
+        begins: None,
+        ends: Some((RETURN, call(&[ALOAD_0], shim::HANDED_WORK))),
+    },
+    Patch {
+        class: "org/jboss/threads/EnhancedQueueExecutor$Task",
+        method: "run",
+        descriptor: "()V",
+        begins: Some(call(&[ALOAD_0], shim::BEGINS_WORK)),
+        ends: None,
+    },
+    handed("io/netty/util/concurrent/SingleThreadEventExecutor"),
+    Patch {
+        class: "io/netty/util/concurrent/AbstractEventExecutor",
+        method: "runTask",
+        descriptor: "(Ljava/lang/Runnable;)V",
+        begins: Some(call(&[ALOAD_0], shim::BEGINS_WORK)),
+        ends: Some((RETURN, call(&[], shim::ENDED_WORK))),
+    },
+];
+
+const fn call(arguments: &'static [u8], calls: Called) -> Call {
+    Call { arguments, calls }
+}
+
+const fn handed(class: &'static str) -> Patch {
+    Patch {
+        class,
+        method: "execute",
+        descriptor: "(Ljava/lang/Runnable;)V",
+        begins: Some(call(&[ALOAD_1], shim::HANDED_WORK)),
+        ends: None,
+    }
+}
 
 const fn number(class: &'static str) -> Patch {
     Patch {
@@ -206,9 +258,17 @@ const fn number(class: &'static str) -> Patch {
         method: "random",
         descriptor: "()D",
         begins: None,
-        before: DRETURN,
-        arguments: &[],
-        calls: shim::NUMBER,
+        ends: Some((DRETURN, call(&[], shim::NUMBER))),
+    }
+}
+
+const fn seed(class: &'static str, method: &'static str, before: u8, calls: Called) -> Patch {
+    Patch {
+        class,
+        method,
+        descriptor: "()V",
+        begins: None,
+        ends: Some((before, call(&[], calls))),
     }
 }
 
@@ -218,10 +278,8 @@ const fn beginning(class: &'static str) -> Patch {
         class,
         method: "<clinit>",
         descriptor: "()V",
-        begins: Some(shim::STEP_ASIDE),
-        before: RETURN,
-        arguments: &[],
-        calls: shim::STEP_BACK,
+        begins: Some(call(&[], shim::STEP_ASIDE)),
+        ends: Some((RETURN, call(&[], shim::STEP_BACK))),
     }
 }
 
@@ -230,10 +288,8 @@ const fn next_bytes(class: &'static str) -> Patch {
         class,
         method: "engineNextBytes",
         descriptor: "([B)V",
-        begins: Some(shim::STEP_ASIDE),
-        before: RETURN,
-        arguments: &[ALOAD_1],
-        calls: shim::FILL,
+        begins: Some(call(&[], shim::STEP_ASIDE)),
+        ends: Some((RETURN, call(&[ALOAD_1], shim::FILL))),
     }
 }
 
@@ -242,9 +298,7 @@ const fn seed_bytes(class: &'static str) -> Patch {
         class,
         method: "engineGenerateSeed",
         descriptor: "(I)[B",
-        begins: Some(shim::STEP_ASIDE),
-        before: ARETURN,
-        arguments: &[DUP],
-        calls: shim::FILL,
+        begins: Some(call(&[], shim::STEP_ASIDE)),
+        ends: Some((ARETURN, call(&[DUP], shim::FILL))),
     }
 }

@@ -1,5 +1,5 @@
-//! The native methods that Java's generators call: they have made something, and what the request
-//! draws is put in its place.
+//! The native methods that Java's own and its libraries' classes call. Generators have made
+//! something, and what the request draws is put in its place. Pools of threads are handed work.
 
 use std::cell::Cell;
 use std::ffi::CString;
@@ -32,12 +32,17 @@ pub const WAS_SEEDED: Method = ("wasSeeded", "(Ljava/lang/Object;)V");
 pub const MAKES_CALENDAR: Method = ("makesCalendar", "()V");
 pub const MADE_CALENDAR: Method = ("madeCalendar", "()V");
 
+/// Work is handed to other threads, and a thread begins and ends some.
+pub const HANDED_WORK: Method = ("handedWork", "(Ljava/lang/Object;)V");
+pub const BEGINS_WORK: Method = ("beginsWork", "(Ljava/lang/Object;)V");
+pub const ENDED_WORK: Method = ("endedWork", "()V");
+
 /// The machine's, for marks.
 pub static TOOLS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Makes the class of the native methods.
 pub fn define(thread: Thread) -> Option<()> {
-    let all: [(Method, *mut c_void); 10] = [
+    let all: [(Method, *mut c_void); 13] = [
         (SEED, seed as *mut c_void),
         (NEXT_SEED, next_seed as *mut c_void),
         (STEP_ASIDE, step_aside as *mut c_void),
@@ -48,6 +53,9 @@ pub fn define(thread: Thread) -> Option<()> {
         (FILL, fill as *mut c_void),
         (FILL_UNLESS_SEEDED, fill_unless_seeded as *mut c_void),
         (WAS_SEEDED, was_seeded as *mut c_void),
+        (HANDED_WORK, handed_work as *mut c_void),
+        (BEGINS_WORK, begins_work as *mut c_void),
+        (ENDED_WORK, ended_work as *mut c_void),
     ];
     let class = of_natives(SHIM, &all.map(|(method, _)| method))?;
     let text = |text: &str| CString::new(text).ok();
@@ -240,4 +248,25 @@ extern "C" fn was_seeded(_: *mut c_void, _: Reference, generator: Reference) {
     if tools().mark(generator) == mark::NONE {
         tools().set_mark(generator, mark::SEEDED);
     }
+}
+
+/// Work is marked with the request for which it is handed to others; what may be handed over
+/// again, for another one or for none, with that.
+extern "C" fn handed_work(_: *mut c_void, _: Reference, work: Reference) {
+    if !work.is_null() {
+        tools().set_mark(work, turns::in_hand() as i64);
+    }
+}
+
+extern "C" fn begins_work(_: *mut c_void, _: Reference, work: Reference) {
+    let is_work = !work.is_null();
+    turns::takes(Some(if is_work {
+        tools().mark(work) as u64
+    } else {
+        0
+    }));
+}
+
+extern "C" fn ended_work(_: *mut c_void, _: Reference) {
+    turns::takes(None);
 }
