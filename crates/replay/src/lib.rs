@@ -37,6 +37,7 @@ pub mod compare;
 mod connect;
 pub mod coordinator;
 pub mod faithful;
+mod final_state;
 mod ghosts;
 pub mod hold;
 mod host;
@@ -63,7 +64,9 @@ pub mod setup;
 pub mod shapes;
 pub mod share;
 pub mod shared;
+mod sides;
 pub mod transaction;
+pub mod transcript;
 mod turns;
 pub mod verdict;
 
