@@ -142,6 +142,11 @@ pub struct RecordArgs {
     /// Take a base before the first request, so that a replay has something to start from
     #[arg(long, value_enum, default_value_t = BaseMethod::None)]
     pub base: BaseMethod,
+    /// Take another base this often, e.g. 10m, at a moment when nothing is in flight: a replay from
+    /// the middle starts from the nearest one. Each is a dump of the database, beside the recording,
+    /// that pg_dump makes while the service goes on
+    #[arg(long, value_name = "TIME", value_parser = standby::span)]
+    pub base_every: Option<Duration>,
     /// Raise sessions that do not choose, where their default is weaker. The service must then
     /// retry transactions that fail with SQLSTATE 40001
     #[arg(long, value_enum, value_name = "LEVEL")]
@@ -482,6 +487,10 @@ pub struct ReplayArgs {
     /// Stop before this request, so that a debugger can be attached to the service
     #[arg(long, value_name = "R")]
     pub debug_wait: Option<RequestId>,
+    /// Tell of divergences without values of statements and without rows. What a redaction rule of
+    /// the recording is about is never told
+    #[arg(long)]
+    pub no_values: bool,
     /// Print the verdict as JSON
     #[arg(long)]
     pub json: bool,

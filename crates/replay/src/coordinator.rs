@@ -14,13 +14,13 @@ mod changed;
 mod moved;
 mod unexplained;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::sync::Arc;
 
 use hindcast_order::retroaction::Retroaction;
 use hindcast_order::{Request, Schedule, Tx};
-use hindcast_trace::{Attribution, Isolation, RequestId, ShapeId};
+use hindcast_trace::{Attribution, Isolation, RequestId, ShapeId, TransactionId};
 
 use crate::changes::{Changes, Difference, DifferenceKind};
 use crate::plan::Plan;
@@ -28,6 +28,7 @@ use crate::recording::{Answer, Fate, Recording};
 use crate::rules::{Frontier, Rules};
 use crate::shapes::Shapes;
 use crate::transaction::{Ask, Claim, Ended, EndedAs, Looking, Opening, Stop, Stopped};
+use crate::transcript::{Said, Transcript};
 use crate::verdict::{Divergence, DivergenceKind, Position};
 use moved::Moved;
 pub use unexplained::Pending;
@@ -88,6 +89,8 @@ pub struct Coordinator {
     first: Option<Divergence>,
     /// Divergences after the first, as long as there are few.
     more: Vec<Divergence>,
+    /// What transactions sent and were answered that are not as recorded, by transaction.
+    transcripts: BTreeMap<u32, Transcript>,
     keep_going: bool,
     /// The replay has ended: what sessions still do while they are shut down says nothing.
     stopped: bool,
@@ -171,6 +174,7 @@ impl Coordinator {
             counts,
             first: None,
             more: Vec::new(),
+            transcripts: BTreeMap::new(),
             keep_going,
             stopped: false,
             cut_off: BTreeSet::new(),
@@ -227,7 +231,7 @@ impl Coordinator {
     }
 
     /// A transaction of the service takes its first snapshot, for this statement.
-    pub fn claim(&mut self, request: Option<RequestId>, mut opening: Opening) -> Claim {
+    pub fn claim(&mut self, request: Option<RequestId>, mut opening: Opening<'_>) -> Claim {
         self.moved.came(opening.hash);
         // Drivers and ORMs begin a transaction for each read.
         opening.reads_alone |= self.changes.is_none() && self.shapes.opens_reads(opening.hash);
@@ -271,12 +275,11 @@ impl Coordinator {
                 return Claim::CutOff;
             }
             if self.compares(request) && !self.stopped {
-                self.diverge(Divergence {
-                    position: Position::request(id),
-                    kind: DivergenceKind::ExtraTransaction {
-                        recorded: self.recording.own(request).len(),
-                    },
-                });
+                let kind = DivergenceKind::ExtraTransaction {
+                    recorded: self.recording.own(request).len(),
+                    statement: opening.text.to_owned(),
+                };
+                self.diverge(Divergence::at(Position::request(id), kind));
             }
             return Claim::Extra;
         };
@@ -600,6 +603,7 @@ impl Coordinator {
     }
 
     fn compare(&mut self, tx: Tx, ended: &Ended) {
+        self.keep_transcript(tx, ended);
         if self.differs_by_reads(tx, ended) || self.stands_for_another(tx, ended) {
             return;
         }
@@ -639,6 +643,24 @@ impl Coordinator {
         self.diverge_at(tx, kind);
     }
 
+    /// Whether it is a divergence may turn out later.
+    fn keep_transcript(&mut self, tx: Tx, ended: &Ended) {
+        let recorded = self.recording.transaction(tx);
+        let same = ended.fate == EndedAs::Committed
+            && ended.shape == recorded.shape
+            && ended.is_answered(recorded.digest);
+        if !same && self.transcripts.len() < DESCRIBED_MAX {
+            self.transcripts.insert(tx.0, ended.transcript.clone());
+        }
+    }
+
+    /// What the service sent and was answered in a transaction that is not as recorded.
+    pub fn said(&self, id: TransactionId) -> Option<Said> {
+        let mut all = self.transcripts.iter();
+        let (_, transcript) = all.find(|(tx, _)| self.recording.transaction(Tx(**tx)).id == id)?;
+        Some(transcript.said())
+    }
+
     pub fn diverge_at(&mut self, tx: Tx, kind: DivergenceKind) {
         let recorded = self.recording.transaction(tx);
         let request = recorded.request.map(|(request, _)| request);
@@ -647,13 +669,11 @@ impl Coordinator {
             return;
         }
         let request = request.map(|request| self.recording.request(request).id);
-        self.diverge(Divergence {
-            position: Position {
-                request,
-                transaction: Some(recorded.id),
-            },
-            kind,
-        });
+        let position = Position {
+            request,
+            transaction: Some(recorded.id),
+        };
+        self.diverge(Divergence::at(position, kind));
     }
 
     pub fn diverge(&mut self, divergence: Divergence) {

@@ -5,13 +5,12 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use hindcast_order::{Request, Schedule, Tx};
-use hindcast_pg::tokio::{Client, Connector};
-use hindcast_pg::{ConnectOptions, DatabaseUrl};
-use hindcast_state::RowDifference;
+use hindcast_pg::DatabaseUrl;
 use hindcast_trace::{self as trace, Gap, Trace};
 
 use crate::compare::{self, Compare, Ignore, Seen};
 use crate::coordinator::Coordinator;
+use crate::final_state;
 use crate::hold::Code;
 use crate::monitor::Monitor;
 use crate::plan::Plan;
@@ -22,6 +21,7 @@ use crate::sender;
 use crate::service::Service;
 use crate::shapes::Shapes;
 use crate::shared::Shared;
+use crate::sides::Teller;
 use crate::verdict::*;
 
 /// How to replay.
@@ -32,6 +32,11 @@ pub struct ReplayOptions {
     pub ignore: Ignore,
     /// A database in the recorded final state.
     pub compare_with: Option<DatabaseUrl>,
+    /// The database that was recorded. If it still holds what it held at the end, its rows are
+    /// compared with, should tables differ.
+    pub recorded_database: Option<DatabaseUrl>,
+    /// Divergences are told with the values of statements, and with rows.
+    pub values: bool,
 }
 
 /// How long a service that closed its connections in the middle of something may take to be seen as
@@ -79,19 +84,23 @@ pub async fn run(
 
     let monitor = &shared.monitor;
     let final_state =
-        compare_final_state(&trace, &plan, &options, &connector, complete, &shared).await?;
+        final_state::compare(&trace, &plan, &options, &connector, complete, &shared).await?;
     let first = monitor.with(|coordinator| coordinator.divergences().next().cloned());
     let ghosts = monitor.with(|coordinator| coordinator.counts().ghosts > 0);
     let cause = first.and_then(|first| compare.redacted.cause(&first, ghosts));
     ran.remarks.extend(cause);
-    Ok(verdict(
-        &plan,
-        &shared,
-        final_state,
-        &options,
-        ran,
-        prepared,
-    ))
+    let mut verdict = verdict(&plan, &shared, final_state, &options, ran, prepared);
+    let teller = Teller {
+        trace: &trace,
+        redacted: &compare.redacted,
+        values: options.values,
+    };
+    for divergence in &mut verdict.divergences {
+        let id = divergence.position.transaction;
+        let said = id.and_then(|id| monitor.with(|coordinator| coordinator.said(id)));
+        divergence.sides = teller.sides(divergence, said.as_ref()).map(Box::new);
+    }
+    Ok(verdict)
 }
 
 /// Tells the coordinator how a run ended. Whether nothing diverged.
@@ -149,10 +158,7 @@ impl Compare for Comparison {
             }
             Err(error) => DivergenceKind::NoResponse { error },
         };
-        Some(Divergence {
-            position: Position::request(recorded.id),
-            kind,
-        })
+        Some(Divergence::at(Position::request(recorded.id), kind))
     }
 
     fn sending(&self, recorded: &trace::Request) {
@@ -172,10 +178,10 @@ fn exited(
         Position::request(recording.request(request).id)
     });
     let last_lines = service.map(Service::last_lines).unwrap_or_default();
-    Divergence {
+    Divergence::at(
         position,
-        kind: DivergenceKind::ServiceExited { status, last_lines },
-    }
+        DivergenceKind::ServiceExited { status, last_lines },
+    )
 }
 
 /// What waits for what, for a message about a run that does not move.
@@ -251,14 +257,12 @@ fn stuck(shared: &Shared, patience: Duration) -> Divergence {
             () if read_committed => Some(Suspicion::ReadCommitted),
             () => None,
         };
-        Divergence {
-            position,
-            kind: DivergenceKind::Stuck {
-                waits,
-                suspicion,
-                after_s: patience.as_secs_f64(),
-            },
-        }
+        let kind = DivergenceKind::Stuck {
+            waits,
+            suspicion,
+            after_s: patience.as_secs_f64(),
+        };
+        Divergence::at(position, kind)
     })
 }
 
@@ -282,101 +286,6 @@ fn describe_wait(recording: &Recording, tx: Tx, on: Option<Tx>) -> String {
         None if on == Some(tx) => format!("{} waits for an earlier statement of its own", name(tx)),
         None => format!("{} may go on", name(tx)),
     }
-}
-
-async fn compare_final_state(
-    trace: &Trace,
-    plan: &Plan,
-    options: &ReplayOptions,
-    connector: &Connector,
-    complete: bool,
-    shared: &Shared,
-) -> Result<FinalState, ReplayError> {
-    let not = |reason| Ok(FinalState::NotCompared { reason });
-    let Some(expected) = trace.final_state() else {
-        return not(NotCompared::NotRecorded);
-    };
-    if !plan.reaches_end {
-        return not(NotCompared::RangeEndsBefore);
-    }
-    if !complete && !options.keep_going {
-        return not(NotCompared::StoppedBefore);
-    }
-    let named = ConnectOptions::named("hindcast final state");
-    let ours = connector.client(&named).await?;
-    let actual = Redacted::digest_tables(trace, &ours).await?;
-    let theirs = match &options.compare_with {
-        Some(url) => Some(Client::connect(url, &named).await?),
-        None => None,
-    };
-    let (mut differs, mut drawn) = (false, Vec::new());
-    for (table, expected, actual) in differing_tables(&expected.tables, &actual) {
-        let both = expected.zip(actual).zip(shared.learned.as_ref());
-        if let Some(((expected, actual), learned)) = both
-            && expected.rows == actual.rows
-        {
-            let rows = Redacted::rows(trace, &ours, table).await?;
-            let restored = rows
-                .restored(&ours, &|row| learned.restored_text(row))
-                .await?;
-            if restored == expected.digest {
-                continue;
-            }
-            if rows.any(|row| learned.holds_drawn(row.as_bytes())) {
-                drawn.push(table.to_owned());
-                continue;
-            }
-        }
-        differs = true;
-        let differences = match &theirs {
-            Some(theirs) => match hindcast_state::first_differences(theirs, &ours, table, 10).await
-            {
-                Ok(found) => found.rows.iter().map(row_difference).collect(),
-                Err(error) => vec![error.to_string()],
-            },
-            None => Vec::new(),
-        };
-        let kind = DivergenceKind::FinalState {
-            table: table.to_owned(),
-            expected_rows: expected.map(|table| table.rows),
-            actual_rows: actual.map(|table| table.rows),
-            differences,
-        };
-        let position = Position::default();
-        let divergence = Divergence { position, kind };
-        shared
-            .monitor
-            .with(|coordinator| coordinator.diverge(divergence));
-    }
-    let (tables, rows) = (actual.len(), actual.iter().map(|table| table.rows).sum());
-    Ok(match () {
-        () if differs => FinalState::Differs,
-        () if drawn.is_empty() => FinalState::Same { tables, rows },
-        () => FinalState::SameButDrawn {
-            tables,
-            rows,
-            drawn,
-        },
-    })
-}
-
-fn row_difference(difference: &RowDifference) -> String {
-    match difference {
-        RowDifference::OnlyInA(row) => format!("missing: {}", row_text(row)),
-        RowDifference::OnlyInB(row) => format!("new: {}", row_text(row)),
-        RowDifference::Changed { a, b } => format!("was {}, is {}", row_text(a), row_text(b)),
-        RowDifference::Count { row, a, b } => {
-            format!("was there {a} times, is there {b} times: {}", row_text(row))
-        }
-    }
-}
-
-fn row_text(row: &[Option<String>]) -> String {
-    let values: Vec<&str> = row
-        .iter()
-        .map(|value| value.as_deref().unwrap_or("NULL"))
-        .collect();
-    format!("({})", values.join(", "))
 }
 
 fn verdict(

@@ -250,7 +250,7 @@ struct GhostContext {
 }
 
 impl Context for GhostContext {
-    fn claim(&mut self, _request: Option<RequestId>, _opening: Opening) -> Claim {
+    fn claim(&mut self, _request: Option<RequestId>, _opening: Opening<'_>) -> Claim {
         Claim::Run(self.current)
     }
     fn pins(&self, tx: Tx) -> Result<Pins, Unreadable> {

@@ -32,7 +32,7 @@ impl Drop for ServiceContext {
 }
 
 impl Context for ServiceContext {
-    fn claim(&mut self, request: Option<RequestId>, opening: Opening) -> Claim {
+    fn claim(&mut self, request: Option<RequestId>, opening: Opening<'_>) -> Claim {
         self.shared.monitor.with(|c| c.claim(request, opening))
     }
     fn pins(&self, tx: Tx) -> Result<Pins, Unreadable> {

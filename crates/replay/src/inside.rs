@@ -102,6 +102,10 @@ impl Inside {
             ours.into_iter()
                 .map(|(name, value)| (name.to_owned(), value)),
         );
+        for (name, file) in self.others.trusted() {
+            all.retain(|(known, _)| known != name);
+            all.push((name.to_owned(), file.clone()));
+        }
         let (name, value) = self.reception.variable();
         all.push(((*name).to_owned(), value.into()));
         all.push((

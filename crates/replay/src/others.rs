@@ -9,10 +9,17 @@
 //! A call is answered by the first of its request's that is the same and was not answered yet.
 //! What is about a connection only, and what belonged to no request, is answered for any request.
 //! What the recording does not have gets no answer: the connection ends, and a remark says so.
+//!
+//! A call that the service encrypts is answered by a gate that has a certificate of the name which
+//! is called, of an authority that the service is told to trust ([`authority`]).
+
+mod authority;
 
 use std::collections::{BTreeMap, HashMap};
-use std::io;
-use std::net::Ipv6Addr;
+use std::ffi::OsString;
+use std::io::{self, Cursor};
+use std::net::{Ipv6Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hindcast_gateway::messages::{self, Messages, Protocol};
@@ -24,6 +31,9 @@ use hindcast_taplog::board::{Address, Line, OTHERS};
 use hindcast_trace::{Call, ReadError, Request, RequestFilter, Trace};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use authority::{Authority, VARIABLES};
 
 use crate::plan::Plan;
 use crate::turns::Turns;
@@ -31,6 +41,8 @@ use crate::verdict::Remark;
 
 /// Of what is read at once.
 const BUFFER: usize = 64 << 10;
+/// The first byte of a handshake.
+const HANDSHAKE: u8 = 0x16;
 /// Where no connection can be had.
 const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 
@@ -45,6 +57,8 @@ struct Calls {
 #[derive(Default)]
 struct Peer {
     calls: Vec<Recorded>,
+    /// So many of them the service encrypted.
+    encrypted: usize,
     by_request: HashMap<u64, Vec<usize>>,
     /// By what was asked.
     by_sent: HashMap<Vec<u8>, Vec<usize>>,
@@ -85,6 +99,7 @@ impl Calls {
 impl Peer {
     fn add(&mut self, request: u64, call: Call) {
         let at = self.calls.len();
+        self.encrypted += usize::from(call.encrypted);
         if call.within {
             self.by_request.entry(request).or_default().push(at);
         }
@@ -97,6 +112,11 @@ impl Peer {
             },
             is_given: false,
         });
+    }
+
+    /// Whether who connects begins with a handshake.
+    fn is_encrypted(&self) -> bool {
+        !self.calls.is_empty() && self.encrypted == self.calls.len()
     }
 
     /// A message is whole.
@@ -177,8 +197,10 @@ pub struct Others {
     gates: Vec<(String, Listener)>,
     places: Vec<(Address, Address)>,
     serving: JoinSet<()>,
+    /// Vouches for those whom the service calls encrypted, if it does, and where its certificate is.
+    authority: Option<(Arc<Authority>, OsString)>,
     /// Of the gates' sockets.
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Others {
@@ -206,14 +228,35 @@ impl Others {
             gates: Vec::new(),
             places: Vec::new(),
             serving: JoinSet::new(),
-            _folder: socket_folder()?,
+            authority: None,
+            folder: socket_folder()?,
             calls: Arc::default(),
         };
         for peer in calls.peers.keys().take(OTHERS) {
             others.open_gate(peer).await?;
         }
+        if calls.peers.values().any(Peer::is_encrypted) {
+            others.vouch()?;
+        }
         others.calls = Arc::new(Mutex::new(calls));
         Ok(others)
+    }
+
+    /// Makes an authority, and a file with its certificate that the service can read.
+    fn vouch(&mut self) -> io::Result<()> {
+        let authority = Authority::new()?;
+        let path = self.folder.path().join("authority.pem");
+        hindcast_private::write(&path, authority.pem())?;
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644))?;
+        self.authority = Some((Arc::new(authority), path.into()));
+        Ok(())
+    }
+
+    /// Variables by which the service's libraries are told whom to trust.
+    pub fn trusted(&self) -> impl Iterator<Item = (&'static str, &OsString)> {
+        let path = self.authority.as_ref().map(|(_, path)| path);
+        path.into_iter()
+            .flat_map(|path| VARIABLES.map(|name| (name, path)))
     }
 
     /// What nobody can connect to is left out.
@@ -224,7 +267,7 @@ impl Others {
         let at = match peer.strip_prefix("unix:") {
             Some(_) => {
                 let name = self.gates.len().to_string();
-                ListenAddress::Unix(self._folder.path().join(name))
+                ListenAddress::Unix(self.folder.path().join(name))
             }
             None if peer.starts_with('[') => ListenAddress::Tcp {
                 host: Ipv6Addr::LOCALHOST.to_string(),
@@ -248,7 +291,19 @@ impl Others {
     /// Begins to answer.
     pub fn serve(&mut self, turns: &Arc<Turns>) {
         for (peer, gate) in std::mem::take(&mut self.gates) {
+            let is_encrypted = {
+                let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+                calls.peers.get(&peer).is_some_and(Peer::is_encrypted)
+            };
+            let authority = self.authority.as_ref().filter(|_| is_encrypted);
+            let acceptor = authority.map(|(authority, _)| {
+                let address = peer.parse::<SocketAddr>();
+                let address =
+                    address.map_or_else(|_| "localhost".to_owned(), |it| it.ip().to_string());
+                TlsAcceptor::from(authority.server(&address))
+            });
             let host = Host {
+                acceptor,
                 calls: Arc::clone(&self.calls),
                 turns: Arc::clone(turns),
                 peer: peer.into(),
@@ -281,6 +336,8 @@ impl Others {
 
 #[derive(Clone)]
 struct Host {
+    /// The service encrypts what it sends here.
+    acceptor: Option<TlsAcceptor>,
     calls: Arc<Mutex<Calls>>,
     turns: Arc<Turns>,
     peer: Arc<str>,
@@ -307,7 +364,38 @@ impl Host {
         let line = accepted.line();
         if let Ok((stream, _)) = accepted.register() {
             // What fails is the service's connection: it sees that.
-            let _ = self.answer_all(stream, line).await;
+            let _ = match &self.acceptor {
+                None => self.answer_all(stream, line).await,
+                Some(acceptor) => self.decrypt(acceptor, stream, line).await,
+            };
+        }
+    }
+
+    /// Who is called encrypted may be called otherwise by other code.
+    async fn decrypt(
+        &self,
+        acceptor: &TlsAcceptor,
+        mut stream: impl AsyncRead + AsyncWrite + Unpin,
+        line: Option<Line>,
+    ) -> io::Result<()> {
+        let mut first = vec![0; BUFFER];
+        let length = stream.read(&mut first).await?;
+        first.truncate(length);
+        let is_handshake = first.first() == Some(&HANDSHAKE);
+        let (reader, writer) = tokio::io::split(stream);
+        let stream = tokio::io::join(Cursor::new(first).chain(reader), writer);
+        if !is_handshake {
+            return self.answer_all(stream, line).await;
+        }
+        match acceptor.accept(stream).await {
+            Ok(stream) => self.answer_all(stream, line).await,
+            Err(error) => {
+                let what = format!(
+                    "an encrypted connection, whose certificate the service did not trust ({error}),"
+                );
+                self.calls().note(&self.peer, &what);
+                Ok(())
+            }
         }
     }
 

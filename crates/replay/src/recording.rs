@@ -21,6 +21,7 @@ use hindcast_trace::{
     ReadError, RequestId, SequenceValue, SessionId, ShapeId, Snapshot, Trace, TransactionFilter,
     TransactionId, Xid,
 };
+use hindcast_wire::answered::error_text;
 use hindcast_wire::frame::{self, Direction};
 use hindcast_wire::message::backend;
 use hindcast_wire::sql::{ADVISORY, ADVISORY_REFUSED};
@@ -31,7 +32,6 @@ use crate::looks::{self, Looks, Seen, Sights};
 use crate::plan::Plan;
 use crate::shapes::Shapes;
 use crate::transaction::Ask;
-use crate::transaction::error_text;
 
 /// One recorded request, without headers and bodies.
 #[derive(Clone, Debug)]
@@ -529,7 +529,7 @@ impl<'a> Loading<'a> {
         let kept = Extras {
             drawn_uuids: not_told(recorded.drawn_uuids, &drawn),
             drawn,
-            server_bytes: recorded.server_bytes,
+            server_bytes: recorded.server_bytes.filter(|_| fate == Fate::Aborted),
             client_bytes: recorded.client_bytes.filter(|_| request.is_none()),
         };
         self.recording.transactions.push(RecordedTransaction {

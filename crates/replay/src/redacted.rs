@@ -80,6 +80,16 @@ impl Redacted {
         self.rules.get(&request.recorder())
     }
 
+    /// The rules of the recorder with this number, if it has any.
+    pub fn of_recorder(&self, recorder: u16) -> Option<&Rules> {
+        self.rules.get(&recorder)
+    }
+
+    /// Whether the final state of a recording was taken without a column.
+    pub fn leaves_out(trace: &Trace, column: &str) -> bool {
+        Self::last_rules(trace).leaves_out(column)
+    }
+
     /// The rules that left something out of a request or of its response.
     pub fn rules_of(&self, request: &Request) -> Vec<String> {
         let Some(rules) = self.rules(request.id) else {

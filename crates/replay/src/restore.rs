@@ -46,27 +46,23 @@ impl Start {
         }
         let exact = Plan::new(trace, from, to, None)?;
         let before = |base: &&Base| base.taken <= exact.period.start;
-        let latest = trace
-            .bases()
-            .iter()
-            .rev()
-            .find(before)
-            .ok_or(StartError::BaseTooLate {
-                request: exact.first,
-            })?;
-        if trace.bases().iter().rev().filter(before).any(has_archive) {
-            let base = trace
-                .bases()
-                .iter()
-                .rev()
-                .filter(before)
-                .find(|base| has_archive(base))
-                .expect("there is one");
+        let usable = || trace.bases().iter().rev().filter(before);
+        if let Some(base) = usable().find(|base| has_archive(base)) {
             return Ok(Self {
-                plan: exact,
                 base: base.clone(),
+                plan: exact,
             });
         }
+        let mut latest = None;
+        for base in usable() {
+            if is_between_requests(trace, base)? {
+                latest = Some(base);
+                break;
+            }
+        }
+        let latest = latest.ok_or(StartError::BaseTooLate {
+            request: exact.first,
+        })?;
         Ok(Self {
             plan: Plan::new(trace, from, to, Some(latest.taken))?,
             base: latest.clone(),
@@ -162,6 +158,25 @@ fn strangers(trace: &Trace) -> BTreeSet<Xid> {
         _ => Vec::new(),
     };
     trace.gaps().iter().flat_map(unaccounted).collect()
+}
+
+/// Whether no request was in flight when a base was taken. Other recorders may have recorded some
+/// that its recorder did not know; only a dump is taken while a database is in use.
+fn is_between_requests(trace: &Trace, base: &Base) -> Result<bool, PlanError> {
+    if !matches!(base.kind, BaseKind::Dump { .. }) {
+        return Ok(true);
+    }
+    let earlier = RequestFilter {
+        arrived: Some(Micros::MIN..base.taken),
+        lean: true,
+        ..RequestFilter::default()
+    };
+    for request in trace.requests(earlier) {
+        if request?.ended >= base.taken {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 pub(crate) fn has_archive(base: &Base) -> bool {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use hindcast_order::Tx;
 use hindcast_trace::{Digest, ShapeId};
-use hindcast_wire::message::backend::Fields;
 
 use crate::learned::Results;
+use crate::transcript::Transcript;
 
 /// Something that may have to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,7 +102,9 @@ pub enum Claim {
 
 /// The statement that makes a transaction take its snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opening {
+pub struct Opening<'a> {
+    /// Of its fingerprint.
+    pub text: &'a str,
     /// Of its fingerprint.
     pub hash: u64,
     /// It is about its connection; see [`sets_up`](crate::setup::sets_up).
@@ -128,6 +130,8 @@ pub struct Ended {
     pub statements: Vec<String>,
     /// What it was answered, if the service draws values by itself.
     pub results: Option<Results>,
+    /// What it sent and was answered.
+    pub transcript: Transcript,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,22 +163,7 @@ impl Ended {
             hashes: Vec::new(),
             statements: Vec::new(),
             results: None,
+            transcript: Transcript::default(),
         }
-    }
-}
-
-/// `duplicate key value … (23505)`, from the body of an `ErrorResponse`.
-pub fn error_text(body: &[u8]) -> String {
-    match Fields::parse(body) {
-        Ok(fields) => {
-            let text = |field| {
-                fields
-                    .get(field)
-                    .map(String::from_utf8_lossy)
-                    .unwrap_or_default()
-            };
-            format!("{} ({})", text(b'M'), text(b'C'))
-        }
-        Err(_) => "an error that cannot be read".to_owned(),
     }
 }

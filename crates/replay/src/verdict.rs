@@ -1,6 +1,8 @@
 //! What a replay ends with. Plain data: the caller decides how it looks.
 
 use hindcast_trace::{Digest, Gap, RequestId, ShapeId, TableDigest, TransactionId};
+pub use hindcast_wire::answered::Answer;
+pub use hindcast_wire::spoken::Spoken;
 use serde::Serialize;
 
 /// The outcome of a replay.
@@ -61,6 +63,44 @@ pub struct Divergence {
     pub position: Position,
     #[serde(flatten)]
     pub kind: DivergenceKind,
+    /// What was recorded there, and what the service did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sides: Option<Box<Sides>>,
+}
+
+impl Divergence {
+    pub fn at(position: Position, kind: DivergenceKind) -> Self {
+        Self {
+            position,
+            kind,
+            sides: None,
+        }
+    }
+}
+
+/// Both sides of a divergence, without what the recording's rules leave out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Sides {
+    /// `POST /subscribe`.
+    pub request: Option<String>,
+    /// The statements of the transaction.
+    pub recorded: Vec<Told>,
+    pub replayed: Vec<Told>,
+    /// The first statement, by its index, that differs; `None`: what is known does not tell.
+    pub differs_at: Option<usize>,
+    /// What was recorded has its values, and its rows.
+    pub values_kept: bool,
+    pub rows_kept: bool,
+}
+
+/// A statement, and what it was answered where that is known.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Told {
+    #[serde(flatten)]
+    pub spoken: Spoken,
+    pub answer: Option<Answer>,
+    #[serde(skip)]
+    pub fingerprint: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -102,6 +142,8 @@ pub enum DivergenceKind {
     },
     ExtraTransaction {
         recorded: usize,
+        /// What it begins with, without values.
+        statement: String,
     },
     MissingTransaction,
     OtherStatements {
@@ -139,6 +181,7 @@ pub enum DivergenceKind {
         table: String,
         expected_rows: Option<u64>,
         actual_rows: Option<u64>,
+        /// Rows that differ, the first few, if a database in the recorded final state was at hand.
         differences: Vec<String>,
     },
 }

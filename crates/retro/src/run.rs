@@ -471,6 +471,8 @@ impl Attempt<'_> {
             keep_going: true,
             ignore: self.options.ignore.clone(),
             compare_with: None,
+            recorded_database: None,
+            values: true,
         };
         let (choice, rewinding) = (&self.options.baseline, &self.options.rewinding);
         baseline::find(self.trace, self.start, choice, rewinding, replaying).await

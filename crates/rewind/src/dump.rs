@@ -16,6 +16,7 @@ use std::process::{Command, Stdio};
 use hindcast_cluster::{Binaries, Cluster, supervised};
 use hindcast_pg::tokio::Client;
 use hindcast_pg::{DatabaseUrl, quote_identifier};
+use hindcast_trace::Snapshot;
 
 use crate::backup::{NOTES, notes};
 use crate::error::RewindError;
@@ -58,25 +59,100 @@ pub async fn dump(
     let columns = hide(&client, hidden).await?;
     // It belongs to the recorded server: it tells of transactions there.
     run(&client, "DROP EXTENSION IF EXISTS hindcast CASCADE").await?;
+    describe(&client, folder).await?;
+    client.close().await;
+    into_folder(url, None, folder).await?;
+    Ok(columns)
+}
+
+/// Writes what stands beside a dump.
+async fn describe(client: &Client, folder: &Path) -> Result<(), RewindError> {
     let mut objects = String::new();
-    for (oid, name) in names(&client).await? {
+    for (oid, name) in names(client).await? {
         objects.push_str(&format!("{oid} {name}\n"));
     }
-    let settings = notes(&client, None).await?;
-    client.close().await;
+    let settings = notes(client, None).await?;
     hindcast_private::folders(folder).map_err(at(folder))?;
     write(&folder.join(OBJECTS), &objects)?;
-    write(&folder.join(NOTES), &settings)?;
+    write(&folder.join(NOTES), &settings)
+}
+
+/// As of an exported snapshot, if one is named.
+async fn into_folder(
+    url: &DatabaseUrl,
+    snapshot: Option<&str>,
+    folder: &Path,
+) -> Result<(), RewindError> {
     let (url, folder) = (url.clone(), folder.to_owned());
+    let snapshot = snapshot.map(|name| format!("--snapshot={name}"));
     blocking(move || {
         let binaries = Binaries::find()?;
-        let dumped = ["--format=custom", "--create", "--no-password"];
+        let mut dumped = vec!["--format=custom", "--create", "--no-password"];
+        if let Some(snapshot) = &snapshot {
+            // Who changes a table must not wait for us, nor others for who waits so.
+            dumped.extend(["--lock-wait-timeout=2000", snapshot]);
+        }
         into_file(&binaries, "pg_dump", &dumped, &url, &folder.join(DATABASE))?;
         let roles = ["--roles-only", "--no-role-passwords", "--no-password"];
         into_file(&binaries, "pg_dumpall", &roles, &url, &folder.join(ROLES))
     })
-    .await?;
-    Ok(columns)
+    .await
+}
+
+/// A state of a database that is in use, held in a transaction until it is written or dropped.
+pub struct Held {
+    client: Client,
+    url: DatabaseUrl,
+    name: String,
+    pub snapshot: Snapshot,
+    /// Somebody has a transaction in the database: a part of what it does may be in this state.
+    pub in_use: bool,
+}
+
+/// Takes hold of what a database holds at this moment. Nobody waits for that.
+pub async fn hold(url: &DatabaseUrl) -> Result<Held, RewindError> {
+    let client = connect(url, &url.database()).await?;
+    let doing = || RewindError::database("take hold of the state of the database");
+    let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+    client.batch_execute(begin).await.map_err(doing())?;
+    let row = client.query_one(EXPORT, &[]).await.map_err(doing())?;
+    let snapshot: &str = row.get(1);
+    Ok(Held {
+        url: url.clone(),
+        name: row.get(0),
+        snapshot: snapshot
+            .parse()
+            .expect("Postgres writes snapshots as xmin:xmax:list"),
+        in_use: row.get(2),
+        client,
+    })
+}
+
+/// Who works in the database is asked when the snapshot is there: what has begun then, and has not
+/// ended, is not in it.
+const EXPORT: &str = "SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text, \
+     EXISTS (SELECT FROM pg_catalog.pg_stat_activity WHERE datname = pg_catalog.current_database() \
+        AND pid <> pg_catalog.pg_backend_pid() AND xact_start IS NOT NULL AND backend_type = 'client backend' \
+        AND application_name NOT LIKE 'hindcast%')";
+
+impl Held {
+    /// Writes it into `folder`, which is made: what [`rewind`](crate::rewind) takes for a dump.
+    /// Of that, nothing is left if it fails.
+    pub async fn dump(self, folder: &Path) -> Result<(), RewindError> {
+        let done = match describe(&self.client, folder).await {
+            Ok(()) => into_folder(&self.url, Some(&self.name), folder).await,
+            Err(error) => Err(error),
+        };
+        if done.is_err() {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+        self.client.close().await;
+        done
+    }
+
+    pub async fn discard(self) {
+        self.client.close().await;
+    }
 }
 
 async fn hide(client: &Client, hidden: &Hidden<'_>) -> Result<Vec<String>, RewindError> {
@@ -177,8 +253,11 @@ fn start(folder: &Path, settings: &str, database: &str) -> Result<Cluster, Rewin
     roles.args(["-X", "-q", "-f"]).arg(folder.join(ROLES));
     cluster.socket_url("postgres").hand_to(&mut roles);
     supervised(roles)?;
+    let list = cluster.folder().join("wanted.list");
+    write(&list, &wanted(&cluster, &folder.join(DATABASE))?)?;
     let mut restore = Command::new(cluster.binaries().program("pg_restore"));
     restore.args(["--create", "--clean", "--if-exists", "--exit-on-error"]);
+    restore.arg("--use-list").arg(&list);
     restore.arg("--dbname=template1").arg(folder.join(DATABASE));
     cluster.socket_url("template1").hand_to(&mut restore);
     let output = supervised(restore)?;
@@ -201,6 +280,21 @@ fn start(folder: &Path, settings: &str, database: &str) -> Result<Cluster, Rewin
         )?;
     }
     Ok(cluster)
+}
+
+/// What of a dump is restored: all but our own extension, which tells of transactions of the
+/// recorded server.
+fn wanted(cluster: &Cluster, dump: &Path) -> Result<String, RewindError> {
+    let mut program = Command::new(cluster.binaries().program("pg_restore"));
+    program.arg("--list").arg(dump).stdin(Stdio::null());
+    let output = supervised(program)?;
+    let list = String::from_utf8_lossy(&output.stdout);
+    let is_ours = |line: &&str| {
+        let mut words = line.split_whitespace();
+        words.any(|word| word == "EXTENSION") && words.any(|word| word == "hindcast")
+    };
+    let wanted = list.lines().filter(|line| !is_ours(line));
+    Ok(wanted.collect::<Vec<_>>().join("\n") + "\n")
 }
 
 fn into_file(

@@ -182,9 +182,7 @@ impl RewindError {
             Self::NotHidden { .. } => {
                 "let the column have a default or be null in the base, or name fewer columns"
             }
-            Self::NotADump { .. } => {
-                "the folder `base` of the export belongs to it: copy all of it"
-            }
+            Self::NotADump { .. } => "its folder belongs to the recording: copy all of it",
             Self::Dump { .. } => {
                 "an extension that the database uses has to be installed here, and this Postgres to be no older than the recorded one"
             }

@@ -4,7 +4,7 @@
 //!   take_template ─┐                                  ┌─ clone of the template
 //!   take_backup   ─┼─▶ Base … recording … ─▶ rewind ──┼─ backup + archived WAL to the exact commit, in a private server
 //!   adopt_backup  ─┘                         (Point)  ├─ backup as it is
-//!   dump          ─────────────────────────────────── └─ dump of a database, in a private server
+//!   dump, hold    ─────────────────────────────────── └─ dump of a database, in a private server
 //! ```
 //!
 //! The wanted state is a [`Point`]: sets of recorded transactions that must be in and out. After
@@ -36,7 +36,7 @@ mod template;
 mod wal;
 
 pub use backup::{adopt_backup, take_backup};
-pub use dump::{Hidden, dump};
+pub use dump::{Held, Hidden, dump, hold};
 pub use error::{RewindError, Session};
 pub use hindcast_pg::Lsn;
 pub use point::{Options, Point, Progress, Reached, Step};

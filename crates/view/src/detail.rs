@@ -6,12 +6,12 @@ use hindcast_trace::{
     Id, Micros, ReadError, Request, RequestFilter, RequestId, Response, StatementSnapshot, Trace,
     Transaction, TransactionFilter, TransactionId,
 };
+use hindcast_wire::spoken::{Spoken, spoken};
 use serde::Serialize;
 
 use crate::index::{Index, UNRECORDED};
 use crate::lanes::Lanes;
 use crate::sight::{Sight, sight, snapshot_text};
-use crate::statement::{Spoken, spoken};
 use crate::words::{attribution, outcome};
 
 /// How much of a body is told.

@@ -32,7 +32,6 @@ mod levels;
 mod load;
 mod search;
 mod sight;
-mod statement;
 mod timeline;
 pub mod words;
 
@@ -42,13 +41,14 @@ pub use detail::{
     transaction_detail,
 };
 pub use filter::{Filter, FilterError, StatusClass};
+pub use hindcast_wire::answered::{Answer, of_transaction as answers};
+pub use hindcast_wire::spoken::{Spoken, spoken, without_trace};
 pub use index::Index;
 pub use lanes::{LANES_MAX, Lanes};
 pub use levels::Levels;
 pub use load::{Progress, load};
 pub use search::{Found, Wanted, WantedError, search};
 pub use sight::{Crossing, Neighbour, Sight, Wait, sight, snapshot_text};
-pub use statement::{Spoken, spoken, without_trace};
 pub use timeline::{
     COLUMNS_MAX, LaneLine, MARKS_MAX, Overview, Question, Timeline, listed, overview, timeline,
 };

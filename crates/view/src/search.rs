@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use hindcast_trace::{
     ReadError, Request, RequestFilter, Response, Trace, Transaction, TransactionFilter,
 };
+use hindcast_wire::spoken::spoken;
 use serde::Serialize;
 
 use crate::bits::Bits;
 use crate::index::Index;
 use crate::load::Progress;
-use crate::statement::spoken;
 
 /// What is looked for. Both: requests must have both.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

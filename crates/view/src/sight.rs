@@ -8,11 +8,11 @@
 use std::collections::BTreeSet;
 
 use hindcast_trace::{Id, Micros, ReadError, Snapshot, Trace, Transaction, TransactionFilter};
+use hindcast_wire::spoken::spoken;
 use serde::Serialize;
 
 use crate::index::{COMMITTED, Index, LOCKS, Writer};
 use crate::lanes::Lanes;
-use crate::statement::spoken;
 
 /// Told of each kind.
 const TOLD_MAX: usize = 12;

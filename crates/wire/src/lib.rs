@@ -15,6 +15,7 @@
 //! - [`sql`] reads statement texts as far as needed: where statements end, what kind they are,
 //!   which request's trace they carry.
 //! - [`tracker`] knows which message of the client (or of ours) the server answers next.
+//! - [`spoken`] and [`answered`] tell people what a client sent and what it was answered.
 //! - [`digest`] folds what a transaction was answered into 32 bits, of rows in their [`text`] form.
 //! - [`Observer`] is the policy on top: it asks the server for snapshots and transaction ids in
 //!   flights that are sent anyway, swallows the answers, and tells its host about each transaction.
@@ -28,12 +29,14 @@
 //! forwarded differs from what came in only by our own statements and their answers, by trace
 //! comments taken out of statement texts, and by the error positions that shift with them.
 
+pub mod answered;
 pub mod digest;
 pub mod frame;
 pub mod limits;
 pub mod message;
 mod observer;
 pub mod sent;
+pub mod spoken;
 pub mod sql;
 pub mod text;
 pub mod tracker;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 
 use crate::frame::{self, Direction};
-use crate::message::frontend::{self as client, Bind, Parse};
+use crate::message::frontend::{self as client, Bind, Formats, Parse};
 use crate::sql::{Dialect, Script};
 
 /// A statement as it was sent.
@@ -14,6 +14,8 @@ pub struct SentStatement {
     pub text: String,
     /// Of `$1`, `$2` and so on, in an extended query.
     pub parameters: Vec<Parameter>,
+    /// In which it asked for its rows.
+    pub formats: Formats,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +75,7 @@ fn of_text(text: &[u8]) -> impl Iterator<Item = SentStatement> {
     statements.map(|statement| SentStatement {
         text: String::from_utf8_lossy(&text[statement.range]).into_owned(),
         parameters: Vec::new(),
+        formats: Formats::Text,
     })
 }
 
@@ -112,6 +115,7 @@ impl Prepared {
         SentStatement {
             text: self.text.clone(),
             parameters: bind.parameters.iter().enumerate().map(parameter).collect(),
+            formats: bind.result_formats.clone(),
         }
     }
 }

@@ -87,3 +87,62 @@ fn whom_a_service_calls_is_not_there_in_a_replay_and_answers() {
     };
     assert!(replayed.stdout.lines().any(names), "{}", replayed.stdout);
 }
+
+/// The service verifies whom it calls, when it is recorded and in a replay.
+#[test]
+fn whom_a_service_calls_encrypted_answers_in_a_replay() {
+    let stage = Stage::new("inside-calls-tls", SCHEMA);
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let certificate = stage.folder().join("rates.pem").display().to_string();
+    let pem = made.signing_key.serialize_pem() + &made.cert.pem();
+    std::fs::write(&certificate, pem).unwrap();
+    let (rates, port) = (repository("tests/services/rates.py"), free_port());
+    let mut giver = Command::new(python());
+    giver
+        .arg(&rates)
+        .args(["--give", &port.to_string(), &certificate]);
+    let mut giver = Process::start("rates", giver, stage.folder());
+    giver.wait_until_it_listens(port);
+
+    let url = format!("https://localhost:{port}");
+    let mut recorder = stage.hindcast(&["record", "--base", "template", "--trace"]);
+    recorder
+        .arg(stage.trace())
+        .arg("--")
+        .arg(python())
+        .arg(&rates)
+        .args([&stage.service_port.to_string(), &url])
+        .env("DATABASE_URL", stage.database_url())
+        .env("SSL_CERT_FILE", &certificate);
+    let mut recorder = Process::start("record", recorder, stage.folder());
+    recorder.wait_until_it_listens(stage.service_port);
+    let mut client = Client::new(format!("127.0.0.1:{}", stage.service_port));
+    for number in 1..=ROUNDS {
+        let answer = client.send("POST", &format!("/{number}"), None).unwrap();
+        assert_eq!(answer.text(), format!("/{number} {number}"));
+    }
+    recorder.interrupt().assert_code(0);
+    drop(giver);
+
+    let replayed = replay(&stage, &[]).assert_code(0);
+    assert!(replayed.stdout.contains("faithful"), "{}", replayed.stdout);
+    assert!(!replayed.stdout.contains("refused"), "{}", replayed.stdout);
+
+    // Who trusts nobody else does not trust us, and that is told.
+    let text = std::fs::read_to_string(&rates).unwrap();
+    let pinned = text.replace(
+        "urlopen(sys.argv[2] + self.path)",
+        &format!("urlopen(sys.argv[2] + self.path, context=ssl.create_default_context(cafile={certificate:?}))"),
+    );
+    let changed = stage.folder().join("pinned.py");
+    std::fs::write(&changed, pinned).unwrap();
+    let app = format!(
+        "exec {} {} {} {url}",
+        python(),
+        changed.display(),
+        stage.service_port
+    );
+    let replayed = replay(&stage, &["--app", &app]).assert_code(1);
+    let told = "whose certificate the service did not trust";
+    assert!(replayed.stdout.contains(told), "{}", replayed.stdout);
+}

@@ -3,6 +3,7 @@
 mod applications;
 mod audit;
 mod backup;
+mod base_every;
 mod bases;
 mod cgi;
 mod checked_clients;
@@ -43,6 +44,7 @@ mod retro_services;
 mod roles;
 mod see;
 mod share;
+mod sides;
 mod standby;
 mod standby_check;
 mod standby_checker;

@@ -21,12 +21,15 @@ pub async fn run(args: ReplayArgs) -> Result<Exit, CliError> {
         keep_going: args.keep_going,
         ignore: setting::ignore(&args.run)?,
         compare_with: setting::compare_with(&args.run)?,
+        recorded_database: None,
+        values: !args.no_values,
     };
     options.setting.debug_wait = args.debug_wait;
     let log = options.setting.service_log.clone();
 
     let mut watcher = Watcher::new(args.json, "replaying requests");
     let rewinding = setting::rewind_options(&trace, &args.range.target, args.range.across_gaps)?;
+    options.recorded_database.clone_from(&rewinding.server);
     let (rewound, pinned) = restore(&trace, &start, &rewinding)
         .await
         .map_err(setting::cannot_restore)?;

@@ -83,7 +83,7 @@ fn say_of_all(trace: &hindcast_trace::Trace, found: &[Window], size: u64) {
     });
     if at_bases && found.iter().any(|window| window.requests >= 2 * size) {
         eprintln!(
-            "Hint: without archived WAL a window begins at a base, and there are {}: take more with `hindcast base`, or a backup with --wal-archive",
+            "Hint: without archived WAL a window begins at a base, and there are {}: take more with `record --base-every`, or a backup with `hindcast base --wal-archive`",
             count(trace.bases().len() as u64, "base")
         );
     }

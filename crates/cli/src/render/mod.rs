@@ -10,6 +10,7 @@ pub mod request;
 pub mod retro;
 pub mod retro_html;
 pub mod see;
+pub mod sides;
 pub mod spooled;
 pub mod standby;
 mod statement;

@@ -7,7 +7,7 @@ use hindcast_view::snapshot_text;
 use hindcast_view::words::{attribution, outcome};
 
 use super::format::{body, count, cut, duration, time, time_of_day};
-use super::statement::statements;
+use super::statement::statements_of;
 
 pub const LIST_HEADER: &str = "REQUEST  ARRIVED (UTC)       TIME  STATUS  TX  REQUEST LINE";
 
@@ -123,7 +123,7 @@ pub fn transaction_block(transaction: &Transaction, shape: Option<&Shape>) -> St
     );
     let _ = writeln!(block, "  {}", belongs_to(transaction));
     match shape {
-        Some(shape) => block += &statements(transaction.client_bytes.as_deref(), shape),
+        Some(shape) => block += &statements_of(transaction, shape),
         None => {
             let _ = writeln!(
                 block,

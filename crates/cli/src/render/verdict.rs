@@ -8,6 +8,7 @@ use hindcast_replay::verdict::{
 };
 
 use super::format::{count, cut, duration, thousands};
+use super::sides;
 
 /// How many divergences are shown in full.
 const SHOWN: usize = 10;
@@ -124,11 +125,13 @@ fn final_state(page: &mut String, state: &FinalState) {
 
 fn place(divergence: &Divergence) -> String {
     let position = &divergence.position;
+    let line = divergence.sides.as_ref().and_then(|it| it.request.as_ref());
+    let line = line.map_or(String::new(), |line| format!(", {}", cut(line, 120)));
     match (position.request, position.transaction, &divergence.kind) {
         (Some(request), Some(transaction), _) => {
-            format!("at transaction t{transaction} (request {request})")
+            format!("at transaction t{transaction} (request {request}{line})")
         }
-        (Some(request), None, _) => format!("at request {request}"),
+        (Some(request), None, _) => format!("at request {request}{line}"),
         (None, Some(transaction), _) => format!("at transaction t{transaction} (a ghost)"),
         (None, None, DivergenceKind::FinalState { .. }) => "at the end".to_owned(),
         (None, None, _) => "in between requests".to_owned(),
@@ -146,12 +149,18 @@ fn see(position: &Position) -> String {
 pub fn divergence(divergence: &Divergence) -> String {
     let position = &divergence.position;
     let (expected, actual, hint) = explain(&divergence.kind, position);
+    let sides = divergence.sides.as_deref();
+    let statement = sides.map(sides::place).unwrap_or_default();
     let mut text = format!(
-        "Diverged {}\nExpected: {expected}\nActual:   {actual}\n",
+        "Diverged {}{statement}\nExpected: {expected}\nActual:   {actual}\n",
         place(divergence)
     );
+    text.extend(sides.map(sides::block));
     if !hint.is_empty() {
         let _ = writeln!(text, "Hint: {hint}");
+    }
+    if let Some(more) = sides.and_then(sides::hint) {
+        let _ = writeln!(text, "Hint: {more}");
     }
     text
 }
@@ -241,11 +250,10 @@ fn explain(kind: &DivergenceKind, position: &Position) -> (String, String, Strin
         DivergenceKind::NoResponse { error } => {
             ("a response".to_owned(), format!("none: {error}"), see)
         }
-        DivergenceKind::ExtraTransaction { recorded } => (
-            count(*recorded as u64, "transaction"),
-            "one more".to_owned(),
-            format!("{see}; is this the code that was recorded?"),
-        ),
+        DivergenceKind::ExtraTransaction {
+            recorded,
+            statement,
+        } => extra(*recorded, statement, &see),
         DivergenceKind::MissingTransaction => (
             "this transaction".to_owned(),
             "the request was answered without it".to_owned(),
@@ -330,7 +338,7 @@ fn explain(kind: &DivergenceKind, position: &Position) -> (String, String, Strin
                 format!("\n            {}", differences.join("\n            "))
             };
             let hint = if differences.is_empty() {
-                "which rows differ is shown by --compare-with and a database in the recorded final state".to_owned()
+                "which rows differ is shown where the recorded database still holds what it held at the end (--postgres), or another one that --compare-with names".to_owned()
             } else {
                 String::new()
             };
@@ -341,6 +349,14 @@ fn explain(kind: &DivergenceKind, position: &Position) -> (String, String, Strin
             )
         }
     }
+}
+
+fn extra(recorded: usize, statement: &str, see: &str) -> (String, String, String) {
+    (
+        count(recorded as u64, "transaction"),
+        format!("one more, which begins with {}", cut(statement, 200)),
+        format!("{see}; is this the code that was recorded?"),
+    )
 }
 
 fn body(seen: &BodySeen) -> String {

@@ -32,6 +32,7 @@ mod join;
 mod kept;
 mod late;
 mod ledger;
+mod moments;
 mod past;
 mod present;
 mod requests;
@@ -63,6 +64,7 @@ pub use error::RecordError;
 pub use extension::ExtensionError;
 pub use front::{Front, Launch, Proxies, Transactions, Variable};
 pub use hindcast_spool::spool::HowFar;
+pub use moments::Moments;
 pub use resume::{Converted, ResumeError, progress, resume};
 pub use status::Status;
 
@@ -92,6 +94,8 @@ pub struct RecordOptions {
     pub trace: Location,
     pub writer: WriterOptions,
     pub limits: Limits,
+    /// [`Recording::moments`] are asked for.
+    pub moments: bool,
     /// What is left out of the recording.
     pub redact: Rules,
     /// The statements of transactions are kept with their values where they are no longer than
@@ -134,6 +138,7 @@ impl RecordOptions {
             trace,
             writer: WriterOptions::default(),
             limits: Limits::default(),
+            moments: false,
             redact: Rules::default(),
             values_max: 0,
             sealer: None,
@@ -304,6 +309,9 @@ async fn begin(
 ) -> Result<Recording, RecordError> {
     let (listen, pg_listen) = (bound.listen(), bound.pg_listen());
     sink.catalog_read(asked.catalog);
+    if options.moments {
+        sink.flights().turn_on();
+    }
     let listens = (listen.as_ref(), pg_listen.as_ref());
     let recorder = recorder(&options, &sink, &asked.facts, listens);
     introduce(&sink, &recorder, options.base.as_ref());
@@ -549,6 +557,14 @@ impl Recording {
     /// A way to read the status while the recording is owned elsewhere.
     pub fn watch(&self) -> StatusReader {
         StatusReader {
+            sink: Arc::clone(&self.sink),
+            spool: self.requests.meter(),
+        }
+    }
+
+    /// Tells when nothing was in flight, if [`RecordOptions::moments`] was set.
+    pub fn moments(&self) -> Moments {
+        Moments {
             sink: Arc::clone(&self.sink),
             spool: self.requests.meter(),
         }

@@ -12,6 +12,7 @@ use hindcast_taplog::board::Line;
 use hindcast_trace::{
     Digest, Id, Isolation, Micros, Outcome, SessionId, Shape, ShapeId, Transaction, TransactionId,
 };
+use hindcast_wire::answered::describes_rows;
 use hindcast_wire::sql::{Fingerprint, SchemaChange, ScriptCache};
 use hindcast_wire::{
     Context, Event, ObservedTransaction, Observer, ObserverOptions, ProtocolError, SequenceColumns,
@@ -388,6 +389,12 @@ impl RecordingDriver {
         if let Some(bytes) = &mut transaction.server_bytes {
             *bytes = self.redactor.server_bytes(bytes);
         }
+        // It is not known of which columns their rows are.
+        let is_of_values = transaction.outcome != Outcome::Aborted;
+        transaction.server_bytes = transaction
+            .server_bytes
+            .take()
+            .filter(|bytes| !is_of_values || describes_rows(bytes));
         if let Some(bytes) = &mut transaction.client_bytes {
             match self.redactor.client_bytes(bytes) {
                 Ok(redacted) => *bytes = redacted,

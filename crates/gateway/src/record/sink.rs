@@ -15,6 +15,7 @@ use hindcast_wire::sql::SchemaChange;
 
 use super::catalog::{Catalog, Known};
 use super::ledger::Ledger;
+use super::moments::Flights;
 use super::present::Present;
 use super::requests::Requests;
 use super::status::{Counters, Status};
@@ -31,6 +32,7 @@ pub(super) struct Sink {
     trace_id_prefix: u64,
     durable: bool,
     requests: Requests,
+    flights: Flights,
     counters: Counters,
     ledger: Ledger,
     transactions: AtomicU64,
@@ -55,6 +57,7 @@ impl Sink {
             trace_id_prefix,
             durable,
             requests: Requests::new(recorder, trace_id_prefix),
+            flights: Flights::default(),
             counters: Counters::default(),
             ledger: Ledger::default(),
             transactions: AtomicU64::new(1),
@@ -107,6 +110,10 @@ impl Sink {
 
     pub fn requests(&self) -> &Requests {
         &self.requests
+    }
+
+    pub fn flights(&self) -> &Flights {
+        &self.flights
     }
 
     pub fn counters(&self) -> &Counters {
@@ -257,6 +264,13 @@ impl Sink {
         drop(self.schema_changed(change));
     }
 
+    fn note_arrival(&self, arrival: Option<Arrival>) -> Option<Arrival> {
+        if let Some(arrival) = &arrival {
+            self.flights.arrived(arrival.id, arrival.at);
+        }
+        arrival
+    }
+
     pub fn status(&self) -> Status {
         self.counters
             .read(self.requests.in_flight(), self.writer.status())
@@ -281,11 +295,13 @@ fn brief(cause: &GapCause) -> String {
 
 impl Witness for Sink {
     fn arrived(&self) -> Option<Arrival> {
-        self.requests.arrive(self.now())
+        let arrival = self.requests.arrive(self.now());
+        self.note_arrival(arrival)
     }
 
     fn arrived_before(&self, number: u64, at: Micros) -> Option<Arrival> {
-        self.requests.arrive_as(Id(number), at)
+        let arrival = self.requests.arrive_as(Id(number), at);
+        self.note_arrival(arrival)
     }
 
     fn has_room(&self) -> bool {
@@ -306,6 +322,7 @@ impl Witness for Sink {
 
     fn ended(&self, request: Request) {
         self.requests.end(request.id);
+        self.flights.ended(&request);
         self.counters.request(&request);
         self.write(Record::Request(request));
     }

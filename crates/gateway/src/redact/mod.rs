@@ -26,6 +26,7 @@ mod sql;
 mod value;
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -214,6 +215,27 @@ impl Rules {
             Looked::Found(masked, _) => Cow::Owned(masked),
             Looked::Nothing | Looked::Opaque(_) => Cow::Borrowed(body),
         }
+    }
+
+    /// What a client sent, or would have, with one value for all secrets. An error says what cannot
+    /// be looked into.
+    pub fn masked_client_bytes(&self, bytes: &[u8]) -> Result<Vec<u8>, &'static str> {
+        sql::client_bytes(bytes, self, &With::Mask)
+    }
+
+    /// The same of what it was answered.
+    pub fn masked_server_bytes(&self, bytes: &[u8]) -> Vec<u8> {
+        sql::server_bytes(bytes, self, &With::Mask)
+    }
+
+    /// The secrets in a request that is as it came.
+    pub fn secrets_in(&self, request: &Request) -> Vec<Vec<u8>> {
+        let secrets = RefCell::default();
+        let with = With::Collect(&secrets);
+        self.headers(&mut request.headers.clone(), &with);
+        self.body(&request.headers, &request.body, &with);
+        self.target(&request.target, &with);
+        secrets.into_inner()
     }
 
     /// The rules that found something in a recorded request.

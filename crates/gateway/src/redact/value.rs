@@ -1,5 +1,6 @@
 //! What stands in the place of a secret.
 
+use std::cell::RefCell;
 use std::fmt::Write;
 
 use ring::hmac;
@@ -76,6 +77,8 @@ pub enum With<'a> {
     Hash(&'a Key),
     /// By the same for all: what is compared, since a replay has other values in these places.
     Mask,
+    /// Likewise, and the secrets are put here: nothing of them is to be shown.
+    Collect(&'a RefCell<Vec<Vec<u8>>>),
 }
 
 impl With<'_> {
@@ -86,6 +89,7 @@ impl With<'_> {
         }
         match self {
             With::Mask => MASK.to_owned(),
+            With::Collect(_) => self.collect(secret, MASK),
             With::Hash(key) => {
                 let tag = hmac::sign(&key.0, secret);
                 let mut text = MARK.to_owned();
@@ -102,6 +106,7 @@ impl With<'_> {
     pub fn number(&self, secret: &[u8]) -> String {
         match self {
             With::Mask => "0".to_owned(),
+            With::Collect(_) => self.collect(secret, "0"),
             With::Hash(key) => {
                 let digits = secret.iter().filter(|byte| byte.is_ascii_digit()).count();
                 let mut number = self.digits(key, secret, digits.max(1));
@@ -118,12 +123,20 @@ impl With<'_> {
     pub fn card(&self, secret: &str) -> String {
         match self {
             With::Mask => MASK.to_owned(),
+            With::Collect(_) => self.collect(secret.as_bytes(), MASK),
             With::Hash(key) => {
                 let plain: String = secret.chars().filter(char::is_ascii_digit).collect();
                 let digits = self.digits(key, plain.as_bytes(), plain.len());
                 card::disguise(secret, &plain, &digits)
             }
         }
+    }
+
+    fn collect(&self, secret: &[u8], instead: &str) -> String {
+        if let With::Collect(secrets) = self {
+            secrets.borrow_mut().push(secret.to_vec());
+        }
+        instead.to_owned()
     }
 
     fn digits(&self, key: &Key, secret: &[u8], count: usize) -> String {

@@ -14,7 +14,7 @@ use crate::transaction::{Ask, Claim, Ended, EndedAs, Opening};
 impl Coordinator {
     /// Changed code: by the first statement, else by position, unless it is known to be one that is
     /// added, or the recorded one that begins like it was taken by another.
-    pub(super) fn claim_changed(&mut self, request: Request, opening: Opening) -> Claim {
+    pub(super) fn claim_changed(&mut self, request: Request, opening: Opening<'_>) -> Claim {
         let reads = opening.reads_alone && self.shapes.read(opening.hash).is_some();
         let opening = opening.hash;
         let changes = self.changes.as_mut().expect("the code is changed");

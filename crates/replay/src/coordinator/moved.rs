@@ -103,7 +103,7 @@ impl Moved {
 impl Coordinator {
     /// Whether a statement that reads and was recorded, but in no transaction of this request that
     /// is still to come, is one that another request did.
-    pub(super) fn reads_for_another(&mut self, request: Request, opening: Opening) -> bool {
+    pub(super) fn reads_for_another(&mut self, request: Request, opening: Opening<'_>) -> bool {
         if self.shapes.read(opening.hash).is_none() {
             return false;
         }

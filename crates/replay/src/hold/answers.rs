@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use hindcast_wire::message::backend as server;
 use hindcast_wire::text::{Settings, TextForm};
 
@@ -106,6 +107,14 @@ impl Answers {
         self.outstanding
             .iter()
             .any(|(expect, _)| matches!(expect, Expect::Sync))
+    }
+
+    /// How the rows of the prepared statement that is being answered were described.
+    pub fn description(&self) -> Option<Bytes> {
+        match self.outstanding.front()? {
+            (Expect::Execute { of: Some(of), .. }, _) => of.prepared.description().cloned(),
+            _ => None,
+        }
     }
 
     /// The text form of the body of a row that was just taken.

@@ -21,6 +21,7 @@ use super::{Advance, Close, Code, Context, Holder, Next, Session};
 use crate::setup::asks_catalog;
 use crate::shapes::only_reads;
 use crate::transaction::{Ask, Claim, Stop};
+use crate::transcript::Transcript;
 
 impl Holder {
     /// Plans the next batch, if a whole one is there.
@@ -160,6 +161,7 @@ impl Holder {
             self.put_ahead(statement, &mut plan);
             plan.steps.extend(self.before(statement));
         }
+        self.transcribe(|transcript| transcript.text(text));
         let wrapped = self.is_wrapped();
         let owner = match wrapped || within_split {
             true => Owner::Withheld,
@@ -289,6 +291,11 @@ impl Holder {
                         self.transaction = Some(Open::unclaimed(None));
                     }
                     let waits = self.before(statement);
+                    if let Some(about) = &message.about
+                        && let Some(bind) = &about.bind
+                    {
+                        self.transcribe(|to| to.executed(about.prepared.parse(), bind));
+                    }
                     if !waits.is_empty() {
                         // Others that wait for what was sent before must not wait for this to be
                         // over.
@@ -471,6 +478,15 @@ impl Holder {
         Rows {
             ordered: statement.ordered,
             shown,
+        }
+    }
+
+    /// Keeps what the client sends for its transaction.
+    fn transcribe(&mut self, keep: impl FnOnce(&mut Transcript)) {
+        if let Some(open) = &mut self.transaction
+            && self.options.code == Code::Recorded
+        {
+            keep(&mut open.transcript);
         }
     }
 

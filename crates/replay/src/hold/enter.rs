@@ -100,11 +100,12 @@ impl Holder {
 
     /// What tells which transaction statements are of, of which `first` is the first that takes a
     /// snapshot: the first that is not what a driver asks for itself.
-    fn opening(&self, statements: &[&Statement], first: &Statement) -> Opening {
+    fn opening<'a>(&self, statements: &[&'a Statement], first: &'a Statement) -> Opening<'a> {
         let is_own = |one: &&&Statement| one.takes_snapshot && !asks_catalog(one);
         let opening = statements.iter().find(is_own).map_or(first, |one| one);
         let is_alone = self.transaction.is_none() && statements.len() == 1;
         Opening {
+            text: &opening.fingerprint.text,
             hash: opening.fingerprint.hash,
             sets_up: sets_up(opening),
             reads_alone: is_alone && only_reads(opening),

@@ -27,6 +27,7 @@ mod access;
 mod answers;
 mod batch;
 mod enter;
+mod instead;
 mod names;
 mod own;
 mod pins;
@@ -51,7 +52,8 @@ use hindcast_wire::{Status, Wires};
 
 use crate::transaction::{Ask, Claim, Ended, Looking, Opening, Stop, Stopped};
 use access::Access;
-use answers::{Answers, Owner, Rows};
+use answers::{Answers, Owner};
+use instead::{as_chosen, as_yielded};
 use names::Names;
 use own::{Outcome, Own, OwnStatements};
 pub use pins::Pins;
@@ -77,7 +79,7 @@ impl From<Unreadable> for Close {
 /// Who knows the recording and the schedule.
 pub trait Context {
     /// A transaction takes its first snapshot, for this statement.
-    fn claim(&mut self, request: Option<RequestId>, opening: Opening) -> Claim;
+    fn claim(&mut self, request: Option<RequestId>, opening: Opening<'_>) -> Claim;
     fn pins(&self, tx: Tx) -> Result<Pins, Unreadable>;
     /// What the server answered originally; `None` if that was not kept.
     fn recorded_answers(&self, tx: Tx) -> Result<Option<Answered>, Unreadable>;
@@ -473,6 +475,7 @@ impl Holder {
         {
             cx.outside_write_refused(&statement);
         }
+        let recorded = self.options.code == Code::Recorded;
         if let Some(open) = &mut self.transaction {
             if self.options.keep_results {
                 open.keep_results();
@@ -481,12 +484,20 @@ impl Holder {
                 tag,
                 server::DATA_ROW | server::COPY_DATA | server::FUNCTION_CALL_RESPONSE
             ) {
+                let first = recorded && open.transcript.is_at_first_row();
+                let description = first.then(|| self.answers.description()).flatten();
                 let text = match tag {
                     server::DATA_ROW => self.answers.row(body, &self.settings),
                     _ => body,
                 };
                 open.note_row(ordered, body, text);
+                if recorded && tag == server::DATA_ROW {
+                    open.transcript.row(description.as_deref(), text);
+                }
                 return;
+            }
+            if recorded {
+                open.transcript.answer(tag, body);
             }
             let noted = open.note_answer(tag, body, error.as_ref());
             if let Some(tx) = open.run() {
@@ -770,28 +781,3 @@ fn forward(frame: &Frame, out: &mut Wires) {
     }
     out.to_client.put_slice(&frame.0);
 }
-
-/// What a service is shown that asks whether it may write.
-fn as_chosen(frame: &Frame, row: Rows) -> Option<Frame> {
-    let shown = row.shown.filter(|_| frame.tag() == server::DATA_ROW)?;
-    let mut row = BytesMut::new();
-    server::data_row(&mut row, &[Some(shown)]);
-    Some(Frame(row.freeze()))
-}
-
-/// A statement that was cancelled because it was in another transaction's way has failed to
-/// serialize, as far as its client is concerned.
-fn as_yielded(frame: &Frame, cx: &mut impl Context) -> Option<Frame> {
-    if frame.tag() != server::ERROR_RESPONSE
-        || server::Fields::parse(frame.body()).ok()?.sqlstate() != b"57014"
-        || !cx.yielded()
-    {
-        return None;
-    }
-    let mut error = BytesMut::new();
-    server::error_response(&mut error, b"ERROR", b"40001", YIELDED);
-    Some(Frame(error.freeze()))
-}
-
-/// What Postgres says itself to the second writer of a row.
-const YIELDED: &[u8] = b"could not serialize access due to concurrent update";

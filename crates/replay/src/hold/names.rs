@@ -18,6 +18,8 @@ pub(super) struct Prepared {
     /// comment is stale.
     request: Option<RequestId>,
     executed: AtomicBool,
+    /// The message that prepared it.
+    parse: Bytes,
     /// The body of the first `RowDescription` of its rows.
     description: OnceLock<Bytes>,
 }
@@ -27,6 +29,8 @@ pub(super) struct Prepared {
 pub(super) struct Bound {
     pub prepared: Arc<Prepared>,
     pub formats: Formats,
+    /// The message that bound it; of no portal there is none.
+    pub bind: Option<Bytes>,
 }
 
 impl Bound {
@@ -35,6 +39,7 @@ impl Bound {
         Self {
             prepared: Arc::clone(prepared),
             formats: Formats::Text,
+            bind: None,
         }
     }
 }
@@ -45,8 +50,14 @@ impl Prepared {
             script,
             request,
             executed: AtomicBool::new(false),
+            parse: Bytes::new(),
             description: OnceLock::new(),
         }
+    }
+
+    /// The message that prepared it.
+    pub fn parse(&self) -> &Bytes {
+        &self.parse
     }
 
     /// The server described its rows so.
@@ -186,7 +197,10 @@ fn parsed(frame: &Frame, prepare: impl Fn(&[u8]) -> Prepared) -> Read {
     let Ok(parse) = client::Parse::parse(frame.body()) else {
         return (None, None);
     };
-    let prepared = Arc::new(prepare(parse.text));
+    let prepared = Arc::new(Prepared {
+        parse: Bytes::copy_from_slice(&frame.0),
+        ..prepare(parse.text)
+    });
     let name = Bytes::copy_from_slice(parse.name);
     let about = Bound::unbound(&prepared);
     (Some(about), Some(Change::Statement(name, prepared)))
@@ -202,6 +216,7 @@ fn bound(frame: &Frame, below: &Names, above: &Names) -> Read {
     let bound = Bound {
         prepared: Arc::clone(prepared),
         formats: client::bind_result_formats(frame.body()).unwrap_or_default(),
+        bind: Some(frame.0.clone()),
     };
     let portal = Bytes::copy_from_slice(bind.portal);
     (Some(bound.clone()), Some(Change::Portal(portal, bound)))

@@ -6,6 +6,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use hindcast_order::Tx;
 use hindcast_trace::{RequestId, ShapeId};
+use hindcast_wire::answered::error_text;
 use hindcast_wire::digest::{ResultDigest, ShapeHasher};
 use hindcast_wire::message::backend::{self as server, Fields};
 use hindcast_wire::sql::{self, Statement};
@@ -16,7 +17,8 @@ use crate::learned::Results;
 use crate::looks::Stretch;
 use crate::setup::{asks_catalog, sets_up};
 use crate::shapes::only_reads;
-use crate::transaction::{Claim, Ended, EndedAs, Looking, error_text};
+use crate::transaction::{Claim, Ended, EndedAs, Looking};
+use crate::transcript::Transcript;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -112,6 +114,8 @@ pub(super) struct Open {
     pub only_read: bool,
     /// Texts of its statements; of changed code only.
     pub texts: Vec<String>,
+    /// To be shown if it turns out to be another one than recorded; not of changed code.
+    pub transcript: Transcript,
     pub own_commit: OwnCommit,
     /// It belongs to no request, and what it writes is undone at its end.
     pub tried: Option<Tried>,
@@ -176,6 +180,7 @@ impl Open {
             savepoints: false,
             only_read: true,
             texts: Vec::new(),
+            transcript: Transcript::default(),
             own_commit: OwnCommit::default(),
             tried: None,
         }
@@ -460,6 +465,7 @@ impl Open {
             hashes: self.statements,
             statements: self.texts,
             results: self.results,
+            transcript: self.transcript,
         }
     }
 }

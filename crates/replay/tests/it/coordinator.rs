@@ -29,6 +29,7 @@ use hindcast_replay::recording::Scope;
 use hindcast_replay::setup::sets_up;
 use hindcast_replay::shapes::{Shapes, only_reads};
 use hindcast_replay::transaction::{Ask, Claim, Ended, EndedAs, Opening};
+use hindcast_replay::transcript::Transcript;
 use hindcast_replay::{Plan, Recording};
 use hindcast_trace::{
     self as trace, Attribution, Digest, Id, Isolation, Location, Outcome, Record, ShapeId,
@@ -325,6 +326,7 @@ impl Replay {
                 let opening = opening.expect("it takes a snapshot");
                 let request = first.parse().ok().map(Id);
                 let opening = Opening {
+                    text: &opening.fingerprint.text,
                     hash: opening.fingerprint.hash,
                     sets_up: sets_up(opening),
                     reads_alone: script.statements.len() == 1 && only_reads(opening),
@@ -445,6 +447,7 @@ impl Replay {
             hashes: Vec::new(),
             statements: statements.unwrap_or_default(),
             results: None,
+            transcript: Transcript::default(),
         };
         match how {
             "" => {}

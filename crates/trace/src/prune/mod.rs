@@ -31,7 +31,8 @@ use crate::segment::{
 use crate::store::Store;
 use crate::wal::Small;
 use crate::{
-    Base, Id, Key, Location, Micros, OpenError, ReadError, RequestFilter, RequestId, Trace, tables,
+    Base, BaseKind, Id, Key, Location, Micros, OpenError, ReadError, RequestFilter, RequestId,
+    Trace, tables,
 };
 
 use choose::{Facts, SegmentFacts, Start};
@@ -257,6 +258,7 @@ pub fn prune(
             Ok(())
         })?;
     }
+    remove_dumps(&store, location, key)?;
     remove_torn(&store, location)
 }
 
@@ -434,6 +436,35 @@ fn sweep(
             .is_some_and(|(of, through)| of == recorder && through < marker.through);
         if earlier {
             remove(store, &format!("pruned/{name}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Dumps that are bases in the trace's own folder go with what was replayed from them.
+fn remove_dumps(store: &Store, location: &Location, key: Option<&Key>) -> Result<(), PruneError> {
+    let Some(here) = store.folder() else {
+        return Ok(());
+    };
+    let markers = read_markers(store)?;
+    let Some(until) = markers.values().map(|marker| marker.until).max() else {
+        return Ok(());
+    };
+    for base in Trace::open_with(location, key)?.bases() {
+        let BaseKind::Dump { folder } = &base.kind else {
+            continue;
+        };
+        let folder = Path::new(folder);
+        if base.taken > until || !folder.starts_with(here) {
+            continue;
+        }
+        match std::fs::remove_dir_all(folder) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                return Err(PruneError::Write {
+                    reason: format!("{} cannot be removed: {source}", folder.display()),
+                });
+            }
+            _ => {}
         }
     }
     Ok(())

@@ -305,7 +305,8 @@ impl Open {
         };
         self.cut.client_bytes = request.is_none() && client_bytes.is_none();
         let aborted = end.outcome == Outcome::Aborted;
-        let server_bytes = match aborted {
+        let answered = server.end().saturating_sub(self.server_from);
+        let server_bytes = match aborted || answered < self.values_max {
             true => server.get(self.server_from, server.end()),
             false => None,
         };

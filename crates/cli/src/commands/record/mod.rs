@@ -1,5 +1,6 @@
 //! `hindcast record`
 
+mod bases;
 mod service;
 mod signals;
 mod transactions;
@@ -19,7 +20,9 @@ use hindcast_pg::Certificate;
 use hindcast_trace::{Base, BaseKind, PublicKey, Sealer, WriterOptions};
 use serde_json::json;
 use tokio::signal::unix::SignalKind;
+use tokio::sync::oneshot;
 
+use self::bases::Bases;
 use self::service::Service;
 use self::signals::{Signals, asks_for_the_end};
 use super::{base, key, recover};
@@ -50,11 +53,9 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
             Some(service::preload()?)
         }
     };
-    let seeds = match args.no_pins {
-        true => Vec::new(),
-        false => service::seeds(),
-    };
+    let seeds = (!args.no_pins).then(service::seeds).unwrap_or_default();
     let mut options = options(&args)?;
+    let bases = Bases::wanted(&args, &mut options)?;
     options.launch = service::launch(&args.command, &seeds);
     let mut means = Means::default();
     if let Some(preload) = &preload {
@@ -100,7 +101,8 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
             return Err(error);
         }
     };
-    let end = until_the_end(&args, &recording, &mut signals, service.as_mut()).await;
+    let end = until_the_end(&args, &recording, &mut signals, service.as_mut());
+    let end = while_taking(bases, &args, &recording, end).await;
     let exit = end.said();
     let progress = say_how_far(recording.watch());
     let summary = tokio::select! {
@@ -157,6 +159,27 @@ impl End {
             }
         }
     }
+}
+
+/// Bases are taken meanwhile, if they are wanted. One that is being written at the end is waited
+/// for.
+async fn while_taking(
+    bases: Option<Bases>,
+    args: &RecordArgs,
+    recording: &Recording,
+    end: impl Future<Output = End>,
+) -> End {
+    let Some(bases) = bases else {
+        return end.await;
+    };
+    let (over, told) = oneshot::channel::<()>();
+    let recorded = async {
+        let end = end.await;
+        drop(over);
+        end
+    };
+    let told = async { drop(told.await) };
+    tokio::join!(recorded, bases.take(args, recording, told)).0
 }
 
 /// Until the service has ended; where it is not ours, until we are to end.

@@ -383,6 +383,8 @@ impl Recorded {
             keep_going: false,
             ignore: Ignore::default(),
             compare_with: None,
+            recorded_database: None,
+            values: true,
         };
         Prepared {
             trace: Arc::new(trace),

@@ -1,6 +1,6 @@
-//! Statements and the values they were sent with.
+//! Statements and the values they were sent with, as one would write them.
 
-use hindcast_wire::sent::{self, Parameter};
+use crate::sent::{self, Parameter, SentStatement};
 
 /// A statement as it can be told.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -15,17 +15,27 @@ pub struct Spoken {
 pub fn spoken(sent: Option<&[u8]>, shape: &[String]) -> Vec<Spoken> {
     let sent = sent.map(sent::statements);
     let sent = sent.filter(|sent| sent.len() == shape.len());
-    let statement = |(at, normal): (usize, &String)| {
-        let sent = sent.as_ref().map(|sent| &sent[at]);
-        let text = sent.map(|sent| sent.text.as_str());
-        let text = text.filter(|text| !text.is_empty()).unwrap_or(normal);
-        let values = sent.map_or(&[][..], |sent| &sent.parameters);
-        Spoken {
-            text: without_trace(text),
-            values: values.iter().map(parameter).collect(),
-        }
+    let statement = |(at, normal): (usize, &String)| match &sent {
+        Some(sent) if !sent[at].text.is_empty() => Spoken::of(&sent[at]),
+        Some(sent) => Spoken {
+            text: without_trace(normal),
+            ..Spoken::of(&sent[at])
+        },
+        None => Spoken {
+            text: without_trace(normal),
+            values: Vec::new(),
+        },
     };
     shape.iter().enumerate().map(statement).collect()
+}
+
+impl Spoken {
+    pub fn of(sent: &SentStatement) -> Self {
+        Self {
+            text: without_trace(&sent.text),
+            values: sent.parameters.iter().map(parameter).collect(),
+        }
+    }
 }
 
 /// On one line, and without the comment that says whose it is.

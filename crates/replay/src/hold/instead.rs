@@ -1,0 +1,33 @@
+//! What a service is answered in the place of what the server says.
+
+use bytes::BytesMut;
+use hindcast_wire::frame::Frame;
+use hindcast_wire::message::backend as server;
+
+use super::Context;
+use super::answers::Rows;
+
+/// What a service is shown that asks whether it may write.
+pub(super) fn as_chosen(frame: &Frame, row: Rows) -> Option<Frame> {
+    let shown = row.shown.filter(|_| frame.tag() == server::DATA_ROW)?;
+    let mut row = BytesMut::new();
+    server::data_row(&mut row, &[Some(shown)]);
+    Some(Frame(row.freeze()))
+}
+
+/// A statement that was cancelled because it was in another transaction's way has failed to
+/// serialize, as far as its client is concerned.
+pub(super) fn as_yielded(frame: &Frame, cx: &mut impl Context) -> Option<Frame> {
+    if frame.tag() != server::ERROR_RESPONSE
+        || server::Fields::parse(frame.body()).ok()?.sqlstate() != b"57014"
+        || !cx.yielded()
+    {
+        return None;
+    }
+    let mut error = BytesMut::new();
+    server::error_response(&mut error, b"ERROR", b"40001", YIELDED);
+    Some(Frame(error.freeze()))
+}
+
+/// What Postgres says itself to the second writer of a row.
+const YIELDED: &[u8] = b"could not serialize access due to concurrent update";
