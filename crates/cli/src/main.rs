@@ -78,10 +78,10 @@ fn run(cli: Cli) -> Result<Exit, CliError> {
         Command::Base(args) => block_on(commands::base::run(*args)),
         Command::Export(args) => block_on(commands::export::run(*args)),
         Command::Web(args) => block_on(commands::web::run(args)),
-        Command::See(args) => block_on(commands::see::run(*args)),
+        Command::See(args) => block_on_few(commands::see::run(*args)),
         Command::Rewind(args) => block_on(commands::rewind::run(args)),
-        Command::Replay(args) => block_on(commands::replay::run(args)),
-        Command::Retro(args) => block_on(commands::retro::run(args)),
+        Command::Replay(args) => block_on_few(commands::replay::run(args)),
+        Command::Retro(args) => block_on_few(commands::retro::run(args)),
         Command::Standby(args) => block_on(commands::standby::run(*args)),
         Command::Extension(action) => block_on(commands::extension::run(action)),
         Command::Exec(args) => commands::exec::run(*args),
@@ -90,7 +90,30 @@ fn run(cli: Cli) -> Result<Exit, CliError> {
 }
 
 fn block_on(work: impl Future<Output = Result<Exit, CliError>>) -> Result<Exit, CliError> {
-    tokio::runtime::Builder::new_multi_thread()
+    block_with(&mut tokio::runtime::Builder::new_multi_thread(), work)
+}
+
+/// A replay passes each message on between two processes, and has little to do with it: to wake
+/// another thread for that takes longer. The service and its database need the processors besides.
+fn block_on_few(work: impl Future<Output = Result<Exit, CliError>>) -> Result<Exit, CliError> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    match cores / CORES_PER_THREAD {
+        0 | 1 => block_with(&mut tokio::runtime::Builder::new_current_thread(), work),
+        few => block_with(
+            tokio::runtime::Builder::new_multi_thread().worker_threads(few),
+            work,
+        ),
+    }
+}
+
+/// How many processors there are for each thread of a replay.
+const CORES_PER_THREAD: usize = 4;
+
+fn block_with(
+    runtime: &mut tokio::runtime::Builder,
+    work: impl Future<Output = Result<Exit, CliError>>,
+) -> Result<Exit, CliError> {
+    runtime
         .enable_all()
         .build()
         .map_err(|error| CliError::because("cannot start", &error))?

@@ -139,6 +139,19 @@ impl Schedule {
             && self.may_step(tx, StepAt::End)
     }
 
+    /// Whether it may commit as soon as it has its own snapshot: nobody else is without one that
+    /// rule B has it wait for. That does not change any more.
+    pub fn may_commit_once_seen(&self, tx: Tx) -> bool {
+        let Some(visible_from) = self.levels.visible_from(tx) else {
+            return self.may_step(tx, StepAt::End);
+        };
+        let own = self.levels.level_of(tx).filter(|_| !self.has_snapshot(tx));
+        let below = self.snapshot_frontier..visible_from.0;
+        let mut open = below.filter(|&level| self.unseen[level as usize] > 0);
+        let is_own = |level| own == Some(Level(level)) && self.unseen[level as usize] == 1;
+        open.all(is_own) && self.may_step(tx, StepAt::End)
+    }
+
     /// The transaction committed, or ended without having written.
     ///
     /// # Panics

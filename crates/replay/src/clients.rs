@@ -70,11 +70,11 @@ impl Clients {
 /// Cookies, each with its name, that say who a client is.
 pub(crate) fn identities(headers: &Headers) -> impl Iterator<Item = &[u8]> {
     headers.iter().flat_map(|(name, value)| {
-        let cookies = match name.to_ascii_lowercase().as_str() {
-            "cookie" => usize::MAX,
+        let cookies = match () {
+            () if name.eq_ignore_ascii_case("cookie") => usize::MAX,
             // Behind it stands how long it is valid, and where.
-            "set-cookie" => 1,
-            _ => 0,
+            () if name.eq_ignore_ascii_case("set-cookie") => 1,
+            () => 0,
         };
         let cookies = value.split(|&byte| byte == b';').take(cookies);
         cookies.map(<[u8]>::trim_ascii).filter(|cookie| {

@@ -457,6 +457,12 @@ impl Coordinator {
         }
     }
 
+    /// Whether the transaction need not be held at its commit, which can be sent together with its
+    /// only statement.
+    pub fn commits_freely(&self, tx: Tx) -> bool {
+        self.rules.commits_freely(tx)
+    }
+
     pub fn took_snapshot(&mut self, tx: Tx) {
         self.steps += u64::from(self.rules.took_snapshot(tx));
     }

@@ -265,6 +265,9 @@ impl Context for GhostContext {
     fn alone(&self) -> Option<RequestId> {
         None
     }
+    fn commits_freely(&self, tx: Tx) -> bool {
+        self.shared.monitor.commits_freely(tx)
+    }
     fn took_snapshot(&mut self, tx: Tx) {
         self.shared.monitor.with(|c| c.took_snapshot(tx));
     }

@@ -48,6 +48,9 @@ impl Context for ServiceContext {
     fn alone(&self) -> Option<RequestId> {
         self.shared.monitor.with(|c| c.alone())
     }
+    fn commits_freely(&self, tx: Tx) -> bool {
+        self.shared.monitor.commits_freely(tx)
+    }
     fn took_snapshot(&mut self, tx: Tx) {
         self.shared.monitor.with(|c| c.took_snapshot(tx));
     }

@@ -11,9 +11,10 @@
 //! ```
 //!
 //! The order is wished for and not required: what waits for a row of another transaction may insert
-//! later than it drew. So nobody waits for long, and a replay cannot stand still by this.
+//! later than it drew. So one that can go on only behind another is not waited for by that, nobody
+//! waits for long, and a replay cannot stand still by this.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
 use hindcast_order::Tx;
 use hindcast_trace::{Drawn, DrawnValue, SequenceValue};
@@ -69,20 +70,26 @@ pub fn of(tx: Tx, inserting: &[u32], drawn: &[Drawn]) -> Vec<Insert> {
 #[derive(Debug, Default)]
 pub struct Inserts {
     /// By sequence, in the order of values.
-    queues: Vec<Vec<Insert>>,
-    /// By queue: those before this place are done.
-    heads: Vec<usize>,
-    /// Where an insert stands.
-    places: HashMap<(Tx, u32), (usize, usize)>,
-    done: HashSet<(Tx, u32)>,
+    queues: Vec<Queue>,
+    /// Where an insert stands: its queue, and its place there.
+    places: BTreeMap<(Tx, u32), (usize, usize)>,
+    count: u64,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// Each, and whether it has inserted or never will.
+    inserts: Vec<(Insert, bool)>,
+    /// All before this place have, or never will.
+    head: usize,
 }
 
 impl Inserts {
-    pub fn new(inserts: &[Insert]) -> Self {
+    pub fn new(inserts: impl IntoIterator<Item = Insert>) -> Self {
         let mut by_sequence: BTreeMap<u32, Vec<Insert>> = BTreeMap::new();
         for insert in inserts {
             let queue = by_sequence.entry(insert.drawn.sequence).or_default();
-            queue.push(*insert);
+            queue.push(insert);
         }
         let mut new = Self::default();
         for mut queue in by_sequence.into_values() {
@@ -91,39 +98,49 @@ impl Inserts {
             let places = queue.iter().enumerate();
             let places = places.map(|(at, one)| ((one.tx, one.statement), (number, at)));
             new.places.extend(places);
-            new.queues.push(queue);
-            new.heads.push(0);
+            new.queues.push(Queue {
+                inserts: queue.into_iter().map(|insert| (insert, false)).collect(),
+                head: 0,
+            });
         }
         new
     }
 
-    /// How many have inserted. Only grows.
+    /// How many have inserted, or never will. Only grows.
     pub fn count(&self) -> u64 {
-        self.done.len() as u64
+        self.count
     }
 
-    /// Whether all that inserted earlier have, or never will: they are `over`.
-    pub fn may(&self, tx: Tx, statement: u32, over: impl Fn(Tx) -> bool) -> bool {
+    /// Whether all that inserted earlier have, or never will, or would be waited for in vain.
+    pub fn may(&self, tx: Tx, statement: u32, in_vain: impl Fn(Insert) -> bool) -> bool {
         let Some(&(queue, place)) = self.places.get(&(tx, statement)) else {
             return true;
         };
-        let before = self.queues[queue][self.heads[queue].min(place)..place].iter();
-        let mut before = before.filter(|one| one.tx != tx && !self.is_done(one));
-        before.all(|one| over(one.tx))
+        let queue = &self.queues[queue];
+        let before = &queue.inserts[queue.head.min(place)..place];
+        let mut before = before.iter().filter(|(_, done)| !done);
+        before.all(|&(other, _)| other.tx == tx || in_vain(other))
     }
 
     /// The statement has inserted.
     pub fn done(&mut self, tx: Tx, statement: u32) {
-        let Some(&(queue, _)) = self.places.get(&(tx, statement)) else {
-            return;
-        };
-        self.done.insert((tx, statement));
-        let rest = &self.queues[queue][self.heads[queue]..];
-        self.heads[queue] += rest.iter().take_while(|one| self.is_done(one)).count();
+        if let Some(&place) = self.places.get(&(tx, statement)) {
+            self.pass(place);
+        }
     }
 
-    fn is_done(&self, insert: &Insert) -> bool {
-        self.done.contains(&(insert.tx, insert.statement))
+    /// The transaction is over, or will not come: it inserts nothing more.
+    pub fn over(&mut self, tx: Tx) {
+        let own = self.places.range((tx, 0)..=(tx, u32::MAX));
+        let own: Vec<_> = own.map(|(_, &place)| place).collect();
+        own.into_iter().for_each(|place| self.pass(place));
+    }
+
+    fn pass(&mut self, (queue, place): (usize, usize)) {
+        let queue = &mut self.queues[queue];
+        self.count += u64::from(!std::mem::replace(&mut queue.inserts[place].1, true));
+        let rest = &queue.inserts[queue.head..];
+        queue.head += rest.iter().take_while(|(_, done)| *done).count();
     }
 }
 
@@ -131,7 +148,7 @@ impl Inserts {
 mod tests {
     use super::*;
 
-    const NOBODY: fn(Tx) -> bool = |_| false;
+    const NONE: fn(Insert) -> bool = |_| false;
 
     fn value(sequence: u32, value: i64) -> SequenceValue {
         SequenceValue { sequence, value }
@@ -175,23 +192,43 @@ mod tests {
 
     #[test]
     fn the_smaller_value_is_inserted_first() {
-        let mut inserts = Inserts::new(&[
+        let mut inserts = Inserts::new([
             insert(1, 0, value(5, 9)),
             insert(2, 3, value(5, 7)),
             insert(3, 1, value(6, 1)),
             insert(2, 4, value(5, 8)),
         ]);
-        assert!(!inserts.may(Tx(1), 0, NOBODY));
+        assert!(!inserts.may(Tx(1), 0, NONE));
         // Its own come in its order anyway, other sequences are others' business, and so is what
         // inserts nothing.
-        assert!(inserts.may(Tx(2), 4, NOBODY) && inserts.may(Tx(3), 1, NOBODY));
-        assert!(inserts.may(Tx(4), 0, NOBODY));
+        assert!(inserts.may(Tx(2), 4, NONE) && inserts.may(Tx(3), 1, NONE));
+        assert!(inserts.may(Tx(4), 0, NONE));
+        assert!(inserts.may(Tx(1), 0, |one| one.tx == Tx(2)));
+        assert!(!inserts.may(Tx(1), 0, |one| one.statement == 3));
         inserts.done(Tx(2), 4);
-        assert!(!inserts.may(Tx(1), 0, NOBODY));
-        assert!(inserts.may(Tx(1), 0, |tx| tx == Tx(2)));
+        assert!(!inserts.may(Tx(1), 0, NONE));
         inserts.done(Tx(2), 3);
-        assert!(inserts.may(Tx(1), 0, NOBODY));
+        assert!(inserts.may(Tx(1), 0, NONE));
         inserts.done(Tx(9), 9);
         assert_eq!(inserts.count(), 2);
+    }
+
+    #[test]
+    fn nobody_waits_for_what_will_not_insert() {
+        let mut inserts = Inserts::new([
+            insert(1, 0, value(5, 7)),
+            insert(2, 0, value(5, 8)),
+            insert(2, 1, value(6, 3)),
+            insert(3, 0, value(5, 9)),
+        ]);
+        inserts.over(Tx(2));
+        // What others wait for has changed, so they are asked again.
+        assert_eq!(inserts.count(), 2);
+        assert!(!inserts.may(Tx(3), 0, NONE));
+        inserts.done(Tx(1), 0);
+        assert!(inserts.may(Tx(3), 0, NONE));
+        inserts.over(Tx(2));
+        assert_eq!(inserts.count(), 3);
+        assert_eq!(inserts.queues[0].head, 2);
     }
 }

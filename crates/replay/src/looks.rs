@@ -138,6 +138,18 @@ impl Looks {
         Tx(self.begin + (from + nth) as u32)
     }
 
+    /// What is in the schedule for a statement of a transaction: the look that it is part of, or
+    /// the transaction itself.
+    pub fn at(&self, tx: Tx, statement: u32) -> Tx {
+        let begun = self
+            .stretches(tx)
+            .partition_point(|look| look.first <= statement);
+        match begun.checked_sub(1) {
+            Some(nth) => self.scheduled(tx, nth),
+            None => tx,
+        }
+    }
+
     /// All of a transaction's in the schedule.
     pub fn all(&self, tx: Tx) -> impl Iterator<Item = Tx> + use<> {
         let (from, to) = self.of.get(&tx).copied().unwrap_or_default();
@@ -233,6 +245,9 @@ mod tests {
         assert_eq!(looks.all(Tx(5)).collect::<Vec<_>>(), [Tx(12)]);
         assert_eq!(looks.stretches(Tx(5)), [stretch(2)]);
         assert!(looks.stretches(Tx(3)).is_empty());
+        let at = [0, 1, 2, 3, 4].map(|statement| looks.at(Tx(2), statement));
+        assert_eq!(at, [2, 10, 10, 11, 11].map(Tx));
+        assert_eq!(looks.at(Tx(3), 7), Tx(3));
         let owners = [2, 9, 10, 11, 12].map(|tx| looks.owner(Tx(tx)));
         assert_eq!(owners, [Tx(2), Tx(9), Tx(2), Tx(2), Tx(5)]);
     }

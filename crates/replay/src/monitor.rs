@@ -3,7 +3,9 @@
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
+use hindcast_order::Tx;
 use tokio::sync::{oneshot, watch};
 
 use crate::coordinator::Coordinator;
@@ -18,14 +20,18 @@ pub struct Monitor {
 
 struct Inner {
     state: Mutex<State>,
-    /// Something happened: the re-sender and those that watch for the end look again.
+    /// Something happened: who waits for a fact looks again.
     changed: watch::Sender<u64>,
+    /// The replay is to stop. Apart from the rest, since that is waited for all the time.
+    over: watch::Sender<bool>,
 }
 
 struct State {
     coordinator: Coordinator,
     /// How far the coordinator was when it was last asked for those that wait.
     asked_at: (Frontier, u64),
+    /// When the last step of the recording was taken.
+    moved_at: Instant,
     waiting: Vec<(Ask, oneshot::Sender<()>)>,
     /// Nothing is held any longer: the replay is over and sessions are to come to an end.
     open: bool,
@@ -33,8 +39,10 @@ struct State {
 
 impl Monitor {
     pub fn new(coordinator: Coordinator) -> Self {
+        let over = coordinator.is_over();
         let state = State {
             asked_at: coordinator.frontier(),
+            moved_at: Instant::now(),
             coordinator,
             waiting: Vec::new(),
             open: false,
@@ -43,6 +51,7 @@ impl Monitor {
             inner: Arc::new(Inner {
                 state: Mutex::new(state),
                 changed: watch::Sender::new(0),
+                over: watch::Sender::new(over),
             }),
         }
     }
@@ -62,12 +71,30 @@ impl Monitor {
         };
         let before = seen(&state.coordinator);
         let answer = tell(&mut state.coordinator);
-        if seen(&state.coordinator) != before {
+        let now = seen(&state.coordinator);
+        if now != before {
+            if now.0 != before.0 {
+                state.moved_at = Instant::now();
+            }
             state.wake();
             drop(state);
             self.inner.changed.send_modify(|version| *version += 1);
+            if now.3 {
+                self.inner.over.send_replace(true);
+            }
         }
         answer
+    }
+
+    /// When the last step of the recording was taken.
+    pub fn moved_at(&self) -> Instant {
+        self.state().moved_at
+    }
+
+    /// Resolves when the replay is to stop.
+    pub async fn over(&self) {
+        // The sender is there as long as this is.
+        let _ = self.inner.over.subscribe().wait_for(|&over| over).await;
     }
 
     /// Resolves when the step is permitted, or is not waited for any longer.
@@ -95,6 +122,12 @@ impl Monitor {
     pub fn permits(&self, ask: Ask) -> bool {
         let state = self.state();
         state.open || state.coordinator.may(ask)
+    }
+
+    /// Whether the transaction need not be held at its commit.
+    pub fn commits_freely(&self, tx: Tx) -> bool {
+        let state = self.state();
+        state.open || state.coordinator.commits_freely(tx)
     }
 
     /// The replay has ended: lets all sessions go on, and what they do then is not compared any

@@ -7,7 +7,7 @@ use hindcast_order::levels::Step;
 use hindcast_order::retroaction::{self, Retroaction};
 use hindcast_order::{Progress, Schedule, Tx};
 
-use crate::inserts::Inserts;
+use crate::inserts::{Insert, Inserts};
 use crate::recording::Recording;
 use crate::transaction::Ask;
 
@@ -64,10 +64,12 @@ impl Rules {
             next: 0,
             ran_early: HashSet::new(),
         });
+        let is_left = |insert: &&Insert| !schedule.is_abandoned(insert.tx);
+        let inserts = recording.inserts().iter().filter(is_left).copied();
         Self::Recorded(Box::new(Recorded {
+            inserts: Inserts::new(inserts),
             schedule,
             sequence,
-            inserts: Inserts::new(recording.inserts()),
         }))
     }
 
@@ -96,6 +98,18 @@ impl Rules {
                 Ask::Lock(..) | Ask::Insert(..) => true,
                 Ask::Stop(_) => false,
             },
+        }
+    }
+
+    /// Whether a transaction may commit as soon as its statement has looked.
+    pub fn commits_freely(&self, tx: Tx) -> bool {
+        match self {
+            Self::Recorded(recorded) => {
+                let schedule = &recorded.schedule;
+                let may = schedule.is_abandoned(tx) || schedule.may_commit_once_seen(tx);
+                may && recorded.sequence.is_none()
+            }
+            Self::Changed(_) => false,
         }
     }
 
@@ -226,8 +240,9 @@ impl Recorded {
             }
             Ask::Lock(tx, statement) => self.schedule.may_lock(tx, statement),
             Ask::Insert(tx, statement) => {
-                let is_over = |tx| self.schedule.is_abandoned(tx) || self.schedule.has_ended(tx);
-                self.sequence.is_some() || self.inserts.may(tx, statement, is_over)
+                let own = recording.looks().at(tx, statement);
+                let in_vain = |other| self.comes_behind(other, tx, own, recording);
+                self.sequence.is_some() || self.inserts.may(tx, statement, in_vain)
             }
             Ask::Commit(tx) => self.schedule.may_commit(tx),
             Ask::Act(_) => true,
@@ -255,12 +270,32 @@ impl Recorded {
             })
     }
 
+    /// Whether another insert can only come when this transaction has committed, or has looked,
+    /// which it does with its own insert. It drew first, and takes a later snapshot: it was slow
+    /// between the two, or what it saw is told by its end. Were it waited for, each of the two
+    /// would wait for the other.
+    fn comes_behind(&self, other: Insert, tx: Tx, look: Tx, recording: &Recording) -> bool {
+        let levels = self.schedule.levels();
+        let others = levels.level_of(recording.looks().at(other.tx, other.statement));
+        let own = levels.level_of(look);
+        let from = levels.visible_from(tx);
+        let sees = others
+            .zip(from)
+            .is_some_and(|(others, from)| others >= from);
+        let is_later = others.zip(own).is_some_and(|(others, own)| others > own);
+        // Where it is not known what each statement saw, a statement of ours looks before.
+        let looks_itself = recording.transaction(tx).knows_statements;
+        let has_looked = self.schedule.has_snapshot(look) || self.schedule.has_ended(look);
+        sees || is_later && looks_itself && !has_looked
+    }
+
     fn abandon(&mut self, tx: Tx) {
         self.schedule.abandon(tx);
         self.settle(tx);
     }
 
     fn settle(&mut self, tx: Tx) {
+        self.inserts.over(tx);
         self.advance(Step::Run(tx));
         self.advance(Step::Commit(tx));
         if let Some(sequence) = &mut self.sequence {

@@ -347,7 +347,7 @@ impl Run {
         };
         // Requests in flight may be held for ever when it is over. Those in a debugger are left
         // alone.
-        let over = until(monitor, |c| c.is_over() && !paused.get());
+        let over = over(monitor, &paused);
         // What accepts connections may still be loading, as a master that forks its workers.
         let is_ours = self.service.is_some();
         let is_starting = || {
@@ -564,24 +564,22 @@ pub(crate) async fn until(monitor: &Monitor, fact: impl Fn(&Coordinator) -> bool
     }
 }
 
+/// Resolves when the replay is to stop, and is not `paused`.
+async fn over(monitor: &Monitor, paused: &Cell<bool>) {
+    monitor.over().await;
+    until(monitor, |_| !paused.get()).await;
+}
+
 /// Resolves when no step of the recording was taken for as long as `patience`, whatever else the
-/// service may have done.
+/// service may have done. It looks when that may be so, and is not woken by steps: they are many.
 async fn stall(monitor: &Monitor, patience: Duration, excused: impl Fn() -> bool) {
-    let steps = || monitor.with(|coordinator| coordinator.steps());
-    let mut changes = monitor.changes();
+    let mut since = Instant::now();
     loop {
-        let before = steps();
-        let moves = async {
-            while steps() == before {
-                if changes.changed().await.is_err() {
-                    std::future::pending::<()>().await;
-                }
-            }
-        };
-        match tokio::time::timeout(patience, moves).await {
-            Ok(()) => {}
-            Err(_) if excused() => {}
-            Err(_) => return,
+        since = since.max(monitor.moved_at());
+        match since.elapsed() {
+            quiet if quiet < patience => tokio::time::sleep(patience - quiet).await,
+            _ if excused() => since = Instant::now(),
+            _ => return,
         }
     }
 }

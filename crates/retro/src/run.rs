@@ -240,8 +240,7 @@ impl Attempt<'_> {
             look: None,
         };
         // This takes a while for long recordings. No other task waits for this thread.
-        let (recording, levels, _) =
-            tokio::task::block_in_place(|| Recording::load(self.trace, &plan, &shapes, &scope))?;
+        let (recording, levels, _) = Recording::load(self.trace, &plan, &shapes, &scope)?;
         let retroaction = Retroaction::new(levels.clone(), recording.past());
         let changes = Changes::new(self.learned.clone());
         let coordinator =

@@ -27,10 +27,10 @@ impl ResultDigest {
 
     /// A row: the body of a `DataRow`, a `CopyData` from the server, or a `FunctionCallResponse`.
     pub fn row(&mut self, ordered: bool, body: &[u8]) {
-        self.row_hash(ordered, xxh3_64(body));
+        self.row_hash(ordered, row_hash(body));
     }
 
-    /// A row that came in parts; see [`RowHasher`].
+    /// A row whose hash is known, by [`row_hash`] or [`RowHasher`].
     pub fn row_hash(&mut self, ordered: bool, hash: u64) {
         self.rows += 1;
         if ordered {
@@ -65,6 +65,11 @@ impl ResultDigest {
         self.chain = fold(fold(self.chain, self.sum), xxh3_64(text) ^ u64::from(kind));
         self.sum = 0;
     }
+}
+
+/// What [`ResultDigest::row`] makes of a row.
+pub fn row_hash(body: &[u8]) -> u64 {
+    xxh3_64(body)
 }
 
 fn fold(chain: u64, next: u64) -> u64 {

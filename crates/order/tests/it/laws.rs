@@ -338,6 +338,26 @@ proptest! {
     }
 
     #[test]
+    fn who_may_commit_once_it_has_seen_may_commit_when_it_has(
+        history in histories(), choices in prop::collection::vec(any::<u16>(), 1..200),
+    ) {
+        let mut replay = Replay::new(&history);
+        let mut choices = choices.iter().cycle();
+        while !replay.is_finished() {
+            let schedule = &replay.schedule;
+            for tx in schedule.levels().transactions().filter(|&tx| !schedule.has_ended(tx)) {
+                let mut later = schedule.clone();
+                if !later.has_snapshot(tx) {
+                    later.took_snapshot(tx);
+                }
+                prop_assert_eq!(schedule.may_commit_once_seen(tx), later.may_commit(tx));
+            }
+            let ready = replay.ready();
+            replay.step(ready[*choices.next().unwrap() as usize % ready.len()]);
+        }
+    }
+
+    #[test]
     fn nobodys_answer_changes_while_progress_stands_still(
         history in histories(), choices in prop::collection::vec(any::<u16>(), 1..200),
     ) {

@@ -175,7 +175,7 @@ impl Holder {
         plan.send();
         plan.settle();
         if wrapped {
-            self.leave_wrapped(&mut plan);
+            self.leave_wrapped(&statements, &mut plan);
         }
         self.leave_company(&statements, &mut plan);
         Ok(plan)
@@ -216,7 +216,7 @@ impl Holder {
         plan.send();
         plan.settle();
         if synced && wrapped {
-            self.leave_wrapped(&mut plan);
+            self.leave_wrapped(&statements, &mut plan);
         }
         self.leave_company(&statements, &mut plan);
         self.unsynced = !synced;
@@ -252,8 +252,7 @@ impl Holder {
                 && let Some(statement) = message.statement().filter(|one| one.takes_snapshot)
                 && let Some(look) = self.next_look(statement)
             {
-                plan.send_and_settle();
-                plan.hold(look);
+                plan.wait(vec![Step::Hold(look)]);
             }
             // What is bound would be gone after a statement of ours.
             if tag == client::BIND
@@ -297,10 +296,7 @@ impl Holder {
                         self.transcribe(|to| to.executed(about.prepared.parse(), bind));
                     }
                     if !waits.is_empty() {
-                        // Others that wait for what was sent before must not wait for this to be
-                        // over.
-                        plan.send_and_settle();
-                        plan.steps.extend(waits);
+                        plan.wait(waits);
                     }
                 }
                 let expect = Expect::Execute {
@@ -500,7 +496,10 @@ impl Holder {
         })
     }
 
-    fn leave_wrapped(&mut self, plan: &mut Plan) {
+    fn leave_wrapped(&mut self, statements: &[&Statement], plan: &mut Plan) {
+        // Data of a `COPY` would be taken for what follows, and the rest of a text is not run where
+        // a part of it fails.
+        plan.commits_at_once = self.split.is_none() && statements.iter().all(|one| is_plain(one));
         if let Some(open) = &self.transaction {
             plan.steps.extend(stop(open, self.options.stop));
         }
@@ -642,6 +641,12 @@ fn before_commit(open: &Open, claim: Claim) -> Vec<Step> {
         steps.extend([Step::Ran, Step::Hold(Ask::Commit(tx))]);
     }
     steps
+}
+
+/// Whether a statement is answered by rows and a completion, or fails.
+fn is_plain(statement: &Statement) -> bool {
+    use sql::Kind::{Delete, Insert, Merge, Select, Update};
+    matches!(statement.kind, Select | Insert | Update | Delete | Merge)
 }
 
 fn begins(statement: &Statement) -> bool {

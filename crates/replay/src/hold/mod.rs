@@ -87,6 +87,10 @@ pub trait Context {
     fn turn(&self) -> Option<RequestId>;
     /// The request in flight, if there is exactly one.
     fn alone(&self) -> Option<RequestId>;
+    /// The transaction, which is one batch, need not be held at its commit.
+    fn commits_freely(&self, _tx: Tx) -> bool {
+        false
+    }
     fn took_snapshot(&mut self, tx: Tx);
     /// The statements of its look with this number were answered.
     fn looked(&mut self, tx: Tx, nth: u32);
@@ -616,9 +620,8 @@ impl Holder {
 
     fn take_step(&mut self, out: &mut Wires, cx: &mut impl Context) -> Result<Advance, Close> {
         let plan = self.session.plan().expect("there are steps");
-        if let Some(Step::Settle) = plan.steps.front()
-            && !self.answers.is_empty()
-        {
+        let is_answered = self.answers.is_empty();
+        if !is_answered && plan.settles(|tx| cx.commits_freely(tx)) {
             self.forward_data(out);
             return Ok(Advance::Stop(Next::Continue));
         }

@@ -56,6 +56,8 @@ pub(super) struct Plan {
     expect: Vec<(Expect, Owner)>,
     /// The session is read-only while this is carried out, and was not before.
     pub secluded: bool,
+    /// A commit of ours may be sent before its statements are answered.
+    pub commits_at_once: bool,
 }
 
 impl Plan {
@@ -87,6 +89,36 @@ impl Plan {
             self.send();
             self.steps.push_back(Step::Settle);
         }
+    }
+
+    /// Adds what the message that comes next has to wait for. What others may wait for is over
+    /// before: what was executed is answered. What is only prepared or bound waits as well.
+    pub fn wait(&mut self, waits: Vec<Step>) {
+        let is_executed = |(expect, _): &(Expect, Owner)| expect.statements() > 0;
+        if self.expect.iter().any(is_executed) {
+            self.send_and_settle();
+        }
+        self.steps.extend(waits);
+    }
+
+    /// Whether answers have to come before the next step. They need not if a commit of ours comes
+    /// next, and the transaction `may` commit as it is. Permission is then not asked for.
+    pub fn settles(&mut self, may: impl FnOnce(Tx) -> bool) -> bool {
+        let mut ahead = self.steps.iter();
+        let ahead = [(); 4].map(|()| ahead.next());
+        let at_once = match ahead {
+            [
+                Some(Step::Settle),
+                Some(Step::Ran),
+                Some(Step::Hold(Ask::Commit(tx))),
+                Some(Step::Own(Own::Commit)),
+            ] => self.commits_at_once && may(*tx),
+            [first, ..] => return matches!(first, Some(Step::Settle)),
+        };
+        if at_once {
+            self.steps.drain(1..3);
+        }
+        !at_once
     }
 
     pub fn own(&mut self, own: Own) {

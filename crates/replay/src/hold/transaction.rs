@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hindcast_order::Tx;
 use hindcast_trace::{RequestId, ShapeId};
 use hindcast_wire::answered::error_text;
-use hindcast_wire::digest::{ResultDigest, ShapeHasher};
+use hindcast_wire::digest::{ResultDigest, ShapeHasher, row_hash};
 use hindcast_wire::message::backend::{self as server, Fields};
 use hindcast_wire::sql::{self, Statement};
 
@@ -372,8 +372,13 @@ impl Open {
 
     /// The server has answered a row, or something else that counts as one.
     pub fn note_row(&mut self, ordered: bool, as_sent: &[u8], text_form: &[u8]) {
-        self.digest.row(ordered, text_form);
-        self.digest_as_sent.row(ordered, as_sent);
+        let hash = row_hash(text_form);
+        self.digest.row_hash(ordered, hash);
+        let as_sent = match std::ptr::eq(as_sent, text_form) {
+            true => hash,
+            false => row_hash(as_sent),
+        };
+        self.digest_as_sent.row_hash(ordered, as_sent);
         if let Some(results) = &mut self.results {
             results.row(ordered, text_form);
         }

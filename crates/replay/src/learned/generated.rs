@@ -16,6 +16,17 @@ pub fn is_generated(text: &[u8]) -> bool {
     is_uuid(text) || text.split(|byte| b".:|!~%".contains(byte)).any(is_drawn)
 }
 
+/// Whether a page or JSON may hold such a text: it has so many characters in a row that are those
+/// of a token, or write one of them.
+pub fn may_hold_generated(body: &[u8]) -> bool {
+    let mut run = 0;
+    body.iter().any(|&byte| {
+        let is_of_one = is_of_token(byte) || b"\\&#;".contains(&byte);
+        run = if is_of_one { run + 1 } else { 0 };
+        run >= SHORTEST
+    })
+}
+
 /// `6f2c1c5e-5cf4-4b0c-9d3f-2f6e7a8b9c0d`.
 pub fn is_uuid(text: &[u8]) -> bool {
     text.len() == 36
@@ -77,6 +88,24 @@ fn kind(byte: u8) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_body_that_holds_none_is_known_as_such() {
+        for none in [
+            r#"{"id":123456,"name":"A name","mail":"somebody@example.org","done":true}"#,
+            "<p>words of a text</p>",
+            "",
+        ] {
+            assert!(!may_hold_generated(none.as_bytes()), "{none}");
+        }
+        for some in [
+            r#"{"token":"nX\/0rU1tJ\/8yq2L"}"#,
+            r#"{"token":"nX\u002b0rU1tJ8yq"}"#,
+            r#"<input value="nX&#43;0rU1t&amp;a">"#,
+        ] {
+            assert!(may_hold_generated(some.as_bytes()), "{some}");
+        }
+    }
 
     #[test]
     fn what_programs_draw_is_told_from_what_people_write() {

@@ -153,7 +153,7 @@ impl Learned {
         known.counts.unread += u64::from(body.is_none() && !empty);
         known.note_same(headers, body, &seen);
         known.learn(pairs::of_headers(headers, &seen.headers), &own);
-        if let Some(body) = body {
+        if let Some(body) = body.filter(|body| *body != seen.body) {
             known.learn(pairs::of_bodies(body, &seen.body), &own);
             let restored = known.restored(&seen.body, Way::Page, &own);
             let restored = restored.as_deref().unwrap_or(&seen.body);
@@ -242,9 +242,16 @@ impl Known {
     /// Notes what looks drawn and is in both answers.
     fn note_same(&mut self, headers: &Headers, body: Option<&[u8]>, seen: &Seen) {
         let hashes = |given: Vec<Vec<u8>>| given.into_iter().map(|value| xxh3_64(&value));
+        // As a rule the bodies are the same, and then so is what they hold.
+        let (body, other) = match body {
+            Some(body) if body == seen.body => {
+                self.same.extend(hashes(pairs::given_by_body(body)));
+                (None, None)
+            }
+            body => (body, body.map(|_| &seen.body[..])),
+        };
         let one: HashSet<u64> = hashes(pairs::given(headers, body)).collect();
         if !one.is_empty() {
-            let other = body.map(|_| &seen.body[..]);
             let other = hashes(pairs::given(&seen.headers, other));
             self.same.extend(other.filter(|hash| one.contains(hash)));
         }
@@ -267,15 +274,22 @@ fn as_recorded(
     let body = body_as_recorded(known, (digest, body), &seen.body, own, window);
     let mut changed = body.is_some();
     seen.body = body.unwrap_or(seen.body);
+    let in_places = pairs::have_same_names(headers, &seen.headers);
     let mut times: HashMap<String, usize> = HashMap::new();
-    for (name, value) in &mut seen.headers {
+    for ((name, value), at) in seen.headers.iter_mut().zip(0..) {
         let name = name.as_str();
-        let nth = times.entry(name.to_ascii_lowercase()).or_default();
-        let of_name = headers
-            .iter()
-            .filter(|(other, _)| other.eq_ignore_ascii_case(name));
-        let recorded = of_name.map(|(_, value)| value).nth(*nth);
-        *nth += 1;
+        let recorded = match in_places {
+            true => Some(&headers[at].1),
+            false => {
+                let nth = times.entry(name.to_ascii_lowercase()).or_default();
+                let of_name = headers
+                    .iter()
+                    .filter(|(other, _)| other.eq_ignore_ascii_case(name));
+                let recorded = of_name.map(|(_, value)| value).nth(*nth);
+                *nth += 1;
+                recorded
+            }
+        };
         let Some(recorded) = recorded.filter(|recorded| recorded[..] != value[..]) else {
             continue;
         };

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use regex::bytes::Regex;
 use serde_json::Value;
 
-use super::generated::is_generated;
+use super::generated::{is_generated, may_hold_generated};
 use super::replacer::{percent_decoded, words};
 
 /// Shorter values are found by chance.
@@ -80,6 +80,19 @@ fn generated(recorded: &[u8], replayed: &[u8]) -> Option<Pair> {
 
 /// Of the headers of two answers.
 pub fn of_headers(recorded: &Headers, replayed: &Headers) -> Vec<Pair> {
+    if !have_same_names(recorded, replayed) {
+        return of_named_headers(recorded, replayed);
+    }
+    // What is the same in its place says nothing, and that is nearly all of them.
+    let both = recorded.iter().zip(replayed);
+    let (one, other): (Vec<_>, Vec<_>) = both
+        .filter(|(one, other)| one != other)
+        .map(|(one, other)| (one.clone(), other.clone()))
+        .unzip();
+    of_named_headers(&one, &other)
+}
+
+fn of_named_headers(recorded: &Headers, replayed: &Headers) -> Vec<Pair> {
     let mut pairs = Pairs::default();
     let cookies = named(cookies(replayed));
     for (name, values) in named(self::cookies(recorded)) {
@@ -100,6 +113,11 @@ pub fn of_headers(recorded: &Headers, replayed: &Headers) -> Vec<Pair> {
         }
     }
     pairs.0
+}
+
+/// Whether the headers of two answers have the same names, in the same order.
+pub fn have_same_names(one: &Headers, other: &Headers) -> bool {
+    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.0 == other.0)
 }
 
 /// All headers but those that give cookies, by their names.
@@ -141,18 +159,34 @@ pub fn of_texts(recorded: &[u8], replayed: &[u8]) -> Vec<Pair> {
         .collect()
 }
 
-/// Whatever may be a value of this kind in a recorded answer: what a later request of the client
-/// may carry.
+/// What may be a value of this kind in a recorded answer: what a later request of the client may
+/// carry.
 pub fn given(headers: &Headers, body: Option<&[u8]>) -> Vec<Vec<u8>> {
+    let mut given = given_by_headers(headers);
+    given.extend(given_by_body(body.unwrap_or_default()));
+    given
+}
+
+/// Those of its headers.
+pub fn given_by_headers(headers: &Headers) -> Vec<Vec<u8>> {
     let mut given: Vec<Vec<u8>> = cookies(headers).map(|(_, value)| value).collect();
-    let body = body.unwrap_or_default();
+    given.retain(|value| is_generated(value));
+    for (_, value) in headers {
+        let all = words(value).map(|word| &value[word]);
+        given.extend(all.filter(|word| is_generated(word)).map(<[u8]>::to_vec));
+    }
+    given
+}
+
+/// Those of its body. Most bodies have none, which shows without parsing them.
+pub fn given_by_body(body: &[u8]) -> Vec<Vec<u8>> {
+    if !may_hold_generated(body) {
+        return Vec::new();
+    }
+    let mut given = Vec::new();
     match parsed(body) {
         Some(value) => texts(&value, &mut given),
         None => given.extend(fields(body).map(|(_, value)| value)),
-    }
-    let all = headers.iter().map(|(_, value)| value);
-    for value in all {
-        given.extend(words(value).map(|word| value[word].to_vec()));
     }
     given.retain(|value| is_generated(value));
     given

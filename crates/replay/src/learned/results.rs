@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use hindcast_trace::Micros;
 use hindcast_wire::digest::ResultDigest;
 use hindcast_wire::message::backend::{data_row, parse_data_row};
@@ -17,18 +17,21 @@ const BYTES_MAX: usize = 256 << 10;
 /// Tag and length of a message.
 const HEAD: usize = 5;
 
-/// The answers of one transaction.
+/// The answers of one transaction, one behind the other: many are kept, and few are looked at.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Results {
-    answers: Vec<Answer>,
-    bytes: usize,
+    text: Vec<u8>,
+    /// Of each, what it is and where it ends.
+    answers: Vec<(Kind, usize)>,
+    /// It was more than is kept.
+    too_long: bool,
 }
 
-#[derive(Clone, PartialEq, Eq)]
-enum Answer {
-    Row { ordered: bool, body: Bytes },
-    Complete(Bytes),
-    Error(Bytes),
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Row { ordered: bool },
+    Complete,
+    Error,
 }
 
 impl std::fmt::Debug for Results {
@@ -41,52 +44,58 @@ impl std::fmt::Debug for Results {
 impl Results {
     /// A `DataRow`, as [`ResultDigest::row`] takes it.
     pub fn row(&mut self, ordered: bool, body: &[u8]) {
-        self.add(body.len(), || Answer::Row {
-            ordered,
-            body: Bytes::copy_from_slice(body),
-        });
+        self.add(Kind::Row { ordered }, body);
     }
 
     pub fn complete(&mut self, tag: &[u8]) {
-        self.add(tag.len(), || Answer::Complete(Bytes::copy_from_slice(tag)));
+        self.add(Kind::Complete, tag);
     }
 
     pub fn error(&mut self, sqlstate: &[u8]) {
-        self.add(sqlstate.len(), || {
-            Answer::Error(Bytes::copy_from_slice(sqlstate))
-        });
+        self.add(Kind::Error, sqlstate);
     }
 
-    fn add(&mut self, bytes: usize, answer: impl FnOnce() -> Answer) {
-        self.bytes += bytes;
-        match self.bytes <= BYTES_MAX {
-            true => self.answers.push(answer()),
-            false => self.answers.clear(),
+    fn add(&mut self, kind: Kind, answer: &[u8]) {
+        self.too_long |= self.text.len() + answer.len() > BYTES_MAX;
+        if self.too_long {
+            (self.text, self.answers) = Default::default();
+            return;
         }
+        self.text.extend_from_slice(answer);
+        self.answers.push((kind, self.text.len()));
     }
 
     fn is_whole(&self) -> bool {
-        self.bytes <= BYTES_MAX
+        !self.too_long
+    }
+
+    fn answers(&self) -> impl Iterator<Item = (Kind, &[u8])> {
+        let mut start = 0;
+        self.answers.iter().map(move |&(kind, end)| {
+            let answer = &self.text[start..end];
+            start = end;
+            (kind, answer)
+        })
     }
 
     /// The digest with recorded values in the places of what they stand for.
     fn restored(&self, learned: &Learned) -> u32 {
         let mut digest = ResultDigest::new();
         let mut message = BytesMut::new();
-        for answer in &self.answers {
-            match answer {
-                Answer::Row { ordered, body } => {
-                    let values = parse_data_row(body);
+        for (kind, answer) in self.answers() {
+            match kind {
+                Kind::Row { ordered } => {
+                    let values = parse_data_row(answer);
                     let values: Vec<Option<Vec<u8>>> = values
                         .map(|value| value.map(|it| learned.restored(it).unwrap_or(it.to_vec())))
                         .collect();
                     let values: Vec<_> = values.iter().map(Option::as_deref).collect();
                     message.clear();
                     data_row(&mut message, &values);
-                    digest.row(*ordered, &message[HEAD..]);
+                    digest.row(ordered, &message[HEAD..]);
                 }
-                Answer::Complete(tag) => digest.complete(tag),
-                Answer::Error(sqlstate) => digest.error(sqlstate),
+                Kind::Complete => digest.complete(answer),
+                Kind::Error => digest.error(answer),
             }
         }
         digest.value()
@@ -95,11 +104,11 @@ impl Results {
     /// Whether a row holds what can only be of this run: a value that stands for another one, or a
     /// time of day since it began.
     fn hold_drawn(&self, learned: &Learned) -> bool {
-        let rows = self.answers.iter().filter_map(|answer| match answer {
-            Answer::Row { body, .. } => Some(body),
+        let rows = self.answers().filter_map(|(kind, answer)| match kind {
+            Kind::Row { .. } => Some(answer),
             _ => None,
         });
-        let mut values = rows.flat_map(|body| parse_data_row(body)).flatten();
+        let mut values = rows.flat_map(parse_data_row).flatten();
         values.any(|value| learned.holds_drawn(value))
     }
 }
@@ -148,9 +157,10 @@ impl Learned {
         let Ok(bind) = Bind::parse(bind) else { return };
         let values = bind.parameters.iter().flatten();
         let bytes = values.filter_map(|value| as_bytes(value));
-        self.known()
-            .bytes_given
-            .extend(bytes.map(|it| xxh3_64(&it)));
+        let bytes: Vec<u64> = bytes.map(|it| xxh3_64(&it)).collect();
+        if !bytes.is_empty() {
+            self.known().bytes_given.extend(bytes);
+        }
     }
 
     fn was_given(&self, value: &[u8]) -> bool {

@@ -3,7 +3,8 @@
 //!
 //! A recording is written like this. Transactions come in the order in which they began and are
 //! numbered from 0; `sees 101-100` is a snapshot with `xmax` 101 and 100 in progress, `locks 1@5`
-//! an advisory lock of statement 1 that was the fifth to complete.
+//! an advisory lock of statement 1 that was the fifth to complete, `draws 0@7` that statement 0
+//! drew 7 from a sequence.
 //!
 //! ```text
 //! request 1 0..100
@@ -15,6 +16,7 @@
 //! differs now, and how many steps of the recording that was.
 
 mod changed;
+mod monitor;
 mod moved;
 mod recorded;
 
@@ -132,6 +134,8 @@ impl Written {
                 "xid" => transaction.xid = Some(xid(value())),
                 "sees" => transaction.snapshot = Some(snapshot(value())),
                 "read-committed" => transaction.isolation = Isolation::ReadCommitted,
+                // The server told what its statements saw, and where its commit is in the log.
+                "told" => transaction.commit_lsn = Some(number_of(value())),
                 "alone" => transaction.request = Some((Id(number_of(of)), Attribution::Alone)),
                 "aborted" => {
                     transaction.outcome = Outcome::Aborted;
@@ -146,6 +150,15 @@ impl Written {
                         &mut bytes, b"ERROR", sqlstate, b"failed",
                     );
                     transaction.server_bytes = Some(bytes.to_vec());
+                }
+                "draws" => {
+                    let (statement, drawn) = value().split_once('@').expect("what");
+                    let (sequence, value) = (5, number_of(drawn) as i64);
+                    let first = trace::SequenceValue { sequence, value };
+                    transaction.drawn.push(trace::Drawn {
+                        statement: Some(number_of(statement) as u32),
+                        value: trace::DrawnValue::Sequence { first, count: 1 },
+                    });
                 }
                 "locks" => {
                     let (statement, completed) = value().split_once('@').expect("when");
@@ -339,6 +352,7 @@ impl Replay {
                 let tx = Tx(number_of(tx) as u32);
                 let ask = match first {
                     "snapshot" => Ask::Snapshot(tx),
+                    "insert" => Ask::Insert(tx, number_of(statement) as u32),
                     "lock" => Ask::Lock(tx, number_of(statement) as u32),
                     "act" => Ask::Act(tx),
                     "commit" => Ask::Commit(tx),

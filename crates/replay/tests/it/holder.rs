@@ -12,6 +12,7 @@
 
 mod batches;
 mod changed;
+mod commits;
 mod copy;
 mod extended;
 #[path = "../../../wire/tests/it/support/notation.rs"]
@@ -50,6 +51,7 @@ struct Told {
     alone: Option<RequestId>,
     starting: bool,
     yields: bool,
+    free: bool,
     unreadable: bool,
     heard: RefCell<Vec<String>>,
 }
@@ -90,6 +92,9 @@ impl Context for Told {
     }
     fn alone(&self) -> Option<RequestId> {
         self.alone
+    }
+    fn commits_freely(&self, _tx: Tx) -> bool {
+        self.free
     }
     fn took_snapshot(&mut self, tx: Tx) {
         self.hear(format!("{} took its snapshot", tx.0));
@@ -196,6 +201,7 @@ impl Session {
                 alone: None,
                 yields: false,
                 starting: false,
+                free: false,
                 unreadable: false,
                 heard: RefCell::default(),
             },
@@ -277,6 +283,8 @@ impl Session {
             "suspend" => self.server.suspend = true,
             // The service has not worked on a request yet.
             "starting" => self.told.starting = value == "yes",
+            // Nobody else has to look before the transaction commits.
+            "free" => self.told.free = true,
             "hold" => self.held = true,
             "permit" => {
                 let next = self.holder.on_permission(&mut self.wires, &mut self.told);

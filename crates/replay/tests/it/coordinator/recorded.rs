@@ -137,6 +137,78 @@ fn what_was_broken_off_goes_no_further() {
     );
 }
 
+/// It drew first and took its snapshot later: it was slow in between. What it saw commits when the
+/// other one has looked, which looks as it inserts.
+#[test]
+fn an_insert_waits_for_no_earlier_one_that_waits_for_its_look() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         request 2 0..100
+         request 3 0..100
+         tx 1 10..40 xid 100 sees 100 read-committed told 30 draws 0@8: INSERT INTO t (a) VALUES ($1)
+         tx 2 11..20 xid 101 sees 100: UPDATE u SET a = $1
+         tx 3 21..30 xid 102 sees 102-100 draws 0@7: INSERT INTO t (a) VALUES ($1)",
+        "may snapshot 2
+         may insert 0 0
+         snapshot 0
+         may insert 0 0
+         snapshot 1
+         ended 1
+         may snapshot 2
+         snapshot 2
+         may insert 2 0
+         locked 2 0
+         may insert 0 0",
+        expect![[r#"
+            may snapshot 2 => no
+            may insert 0 0 => yes
+            snapshot 0 +1
+            may insert 0 0 => no
+            snapshot 1 +1
+            ended 1 +1
+            may snapshot 2 => yes
+            snapshot 2 +1
+            may insert 2 0 => yes
+            locked 2 0
+            may insert 0 0 => yes
+        "#]],
+    );
+}
+
+/// An insert that waits for room in its table is told by the server as one that waited, and what
+/// that saw is taken from its end.
+#[test]
+fn an_insert_waits_for_none_that_sees_its_commit_and_for_none_that_is_over() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         request 2 0..100
+         request 3 0..100
+         tx 1 10..20 xid 100 sees 100 draws 0@8: INSERT INTO t (a) VALUES ($1)
+         tx 2 11..30 xid 101 sees 101 draws 0@7: INSERT INTO t (a) VALUES ($1)
+         tx 3 12..40 xid 102 sees 101 draws 0@9: INSERT INTO t (a) VALUES ($1)",
+        "snapshot 0
+         may insert 0 0
+         locked 0 0
+         ended 0
+         may insert 2 0
+         snapshot 1
+         ended 1
+         may insert 2 0",
+        expect![[r#"
+            snapshot 0 +1
+            may insert 0 0 => yes
+            locked 0 0
+            ended 0 +1
+            may insert 2 0 => no
+            snapshot 1 +1
+            ended 1 +1
+            may insert 2 0 => yes
+        "#]],
+    );
+}
+
 #[test]
 fn an_aborted_one_is_served_and_nobody_waits_for_it() {
     check(

@@ -291,15 +291,14 @@ fn a_transaction_over_several_batches() {
             « D x
             « C SELECT 1
             « Z T
+            ! 3 ran
+            ? commit of 3
             » P - COMMIT
             » B - -
-            » H
-            « 1
-            ! 3 ran
-            « 2
-            ? commit of 3
             » E -
             » S
+            « 1
+            « 2
             « C COMMIT
             ! in None
             ! Run(Tx(3)) committed, shape 7877900d, digest 641466f1, 1 rows
@@ -515,16 +514,16 @@ fn a_snapshot_whose_statement_does_not_come_is_not_waited_for() {
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
+            ! 3 took its snapshot
             » [write_rc*]
             » [snapshot*]
-            » P - SELECT a FROM t
-            » H
-            ! 3 took its snapshot
-            « 1
             ? look 0 of 3
+            » P - SELECT a FROM t
             » B - -
             » E -
             » S
+            ! 3 took its snapshot
+            « 1
             « 2
             ! 3 is through with look 0
             « D x
@@ -569,13 +568,12 @@ fn under_read_committed_later_statements_are_held_before_they_are_bound() {
             « D x
             « C SELECT 1
             « Z T
-            » P - UPDATE t SET a = 1
-            » H
-            « 1
             ? look 0 of 3
+            » P - UPDATE t SET a = 1
             » B - - 1
             » E -
             » S
+            « 1
             « 2
             ! 3 is through with look 0
             « C UPDATE 1
@@ -645,13 +643,12 @@ fn what_a_driver_asks_for_itself_does_not_tell_which_transaction_it_is() {
             « D x
             « C SELECT 1
             « Z T
-            » P s SELECT b FROM t
-            » H
-            « 1
             ? look 0 of 3
+            » P s SELECT b FROM t
             » B p s
             » E p
             » S
+            « 1
             « 2
             ! 3 is through with look 0
             « D x

@@ -414,15 +414,14 @@ fn an_insert_waits_for_those_that_drew_before_it() {
             ? snapshot of 3
             » [write*]
             » [snapshot]
+            ? insert of 3 by statement 1
             » P - INSERT INTO t (a) VALUES (2)
             » B - -
-            » H
+            » E -
+            » S
             ! 3 took its snapshot
             « 1
             « 2
-            ? insert of 3 by statement 1
-            » E -
-            » S
             ! 3 locked by statement 1
             « C INSERT 0 1
             « Z T
