@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 use bytes::BytesMut;
 use hindcast_gateway::pg::{Driver, Flow, Host, Refusal, SessionStart};
 use hindcast_order::Tx;
+use hindcast_rewind::pins::DATABASE;
 use hindcast_taplog::board::Line;
 use hindcast_trace::{Isolation, RequestId};
 use hindcast_wire::Wires;
@@ -144,6 +145,9 @@ impl Host for HoldingHost {
 
     fn open(&self, start: &mut SessionStart) -> Result<HoldingDriver, Refusal> {
         let parameters = &mut start.parameters;
+        // It asks for the recorded one, and finds that name wherever the server tells it.
+        let recorded = parameters.database().to_owned();
+        parameters.set(DATABASE, &recorded);
         parameters.set("database", &self.database);
         // Nothing of a replay needs to survive a crash (R³ §3.5).
         parameters.set("synchronous_commit", "off");

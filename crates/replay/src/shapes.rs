@@ -24,6 +24,8 @@ pub struct Shapes {
     statements: HashMap<ShapeId, Vec<u64>>,
     /// By hash: the statements, of all transactions, that do nothing but read.
     reads: HashMap<u64, String>,
+    /// Hashes of statements that are about settings.
+    settings: HashSet<u64>,
     /// They do nothing but what connections and pools do for themselves; see [`sets_up`].
     setting_up: HashSet<ShapeId>,
     /// Whether one of all their statements may change the catalog.
@@ -116,7 +118,10 @@ impl Shapes {
             shapes.reads.extend(reads);
             let hashes = statements.iter().map(|one| one.fingerprint.hash);
             shapes.statements.insert(shape.id, hashes.collect());
-            if statements.iter().all(only_reads) {
+            let settings = statements.iter().filter(|one| is_setting(one));
+            let settings = settings.map(|one| one.fingerprint.hash);
+            shapes.settings.extend(settings);
+            if are_reads(&statements) {
                 shapes.reading.insert(shape.id);
             } else {
                 shapes.targets.insert(shape.id, targets(&shape.statements));
@@ -139,7 +144,7 @@ impl Shapes {
         self.openings.insert(shape, hash);
         let text = opening.fingerprint.text.clone();
         self.opening_texts.insert(shape, text);
-        if !statements.iter().all(only_reads) {
+        if !are_reads(statements) {
             self.opening_more.insert(hash);
         }
     }
@@ -177,9 +182,19 @@ impl Shapes {
     }
 
     /// The reads by which these statements differ from those of a transaction, if that is all.
+    /// What is set in between comes with some of them.
     pub fn differ_by_reads(&self, shape: ShapeId, now: &[u64]) -> Option<Differing> {
-        let mut then = self.statements.get(&shape)?.as_slice();
-        let (mut now, mut differing) = (now, Differing::default());
+        let matters = |hash: &&u64| !self.settings.contains(hash);
+        let then: Vec<u64> = self
+            .statements
+            .get(&shape)?
+            .iter()
+            .filter(matters)
+            .copied()
+            .collect();
+        let now: Vec<u64> = now.iter().filter(matters).copied().collect();
+        let (mut then, mut now) = (&then[..], &now[..]);
+        let mut differing = Differing::default();
         loop {
             let (first, other) = (then.first().copied(), now.first().copied());
             if first == other {
@@ -321,6 +336,19 @@ const DRAWING: [&str; 16] = [
 
 /// What a query begins with that writes in a `WITH` in front of it.
 const WRITING: [&str; 4] = ["insert", "update", "delete", "merge"];
+
+/// Whether a statement is about a setting of its session or transaction.
+fn is_setting(statement: &Statement) -> bool {
+    matches!(statement.kind, Kind::Set | Kind::Show)
+}
+
+/// Whether a transaction of these statements does nothing but read. It may set what is to hold
+/// meanwhile, as how long its queries may take.
+fn are_reads(statements: &[Statement]) -> bool {
+    statements
+        .iter()
+        .all(|one| only_reads(one) || is_setting(one))
+}
 
 /// Whether a statement does nothing but read: it locks nothing, draws from no sequence and reads no
 /// clock, as far as its text tells.
