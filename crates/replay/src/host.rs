@@ -12,7 +12,7 @@ use hindcast_wire::Wires;
 
 use crate::hold::{Answered, Code, Context, HoldOptions, Holder, Next, Pins, Unreadable};
 use crate::shared::Shared;
-use crate::transaction::{Ask, Claim, Ended, Looking, Opening, Stopped};
+use crate::transaction::{Ask, Claim, Ended, Looking, MovedReads, Opening, Stopped};
 use crate::turns::Turns;
 
 /// A session of the service.
@@ -65,8 +65,8 @@ impl Context for ServiceContext {
         self.shared.monitor.with(|c| c.ended(claim, &ended));
         self.shared.settle_results(false);
     }
-    fn served(&mut self, tx: Tx, complete: bool) {
-        self.shared.monitor.with(|c| c.served(tx, complete));
+    fn served(&mut self, tx: Tx, complete: bool, moved: MovedReads) {
+        self.shared.monitor.with(|c| c.served(tx, complete, moved));
     }
     fn lost(&mut self, claim: Claim) {
         self.shared.monitor.with(|c| c.lost(claim));

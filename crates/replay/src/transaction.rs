@@ -178,3 +178,12 @@ pub fn error_text(body: &[u8]) -> String {
         Err(_) => "an error that cannot be read".to_owned(),
     }
 }
+
+/// By which reads a transaction that was served is otherwise than recorded, as hashes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MovedReads {
+    /// They came as recorded.
+    pub same: Vec<u64>,
+    pub gone: Vec<u64>,
+    pub new: Vec<u64>,
+}
