@@ -27,7 +27,7 @@ use crate::plan::Plan;
 use crate::recording::{Answer, Fate, Recording};
 use crate::rules::{Frontier, Rules};
 use crate::shapes::Shapes;
-use crate::transaction::{Ask, Claim, Ended, EndedAs, Looking, Opening, Stop, Stopped};
+use crate::transaction::{Ask, Claim, Ended, EndedAs, Looking, MovedReads, Opening, Stop, Stopped};
 use crate::transcript::{Said, Transcript};
 use crate::verdict::{Divergence, DivergenceKind, Position};
 use moved::Moved;
@@ -261,7 +261,12 @@ impl Coordinator {
         }
         let is_of_another =
             |&tx: &Tx| self.is_too_early(request, tx) || self.is_far(request, tx, opening.hash);
-        let matching = matching.filter(|tx| !(opening.reads_alone && is_of_another(tx)));
+        if matching.is_none() && self.turns_out_later(request, opening) {
+            return Claim::Later;
+        }
+        let matching = matching
+            .filter(|tx| !(opening.reads_alone && is_of_another(tx)))
+            .or_else(|| self.begins_further_on(request, opening));
         if opening.reads_alone && matching.is_none() && self.reads_for_another(request, opening) {
             return Claim::Outside;
         }
@@ -535,14 +540,14 @@ impl Coordinator {
     }
 
     /// The transaction was answered from the recording. `complete`: every recorded byte was asked
-    /// for, and nothing more.
-    pub fn served(&mut self, tx: Tx, complete: bool) {
+    /// for, and nothing more, but for reads that `moved`.
+    pub fn served(&mut self, tx: Tx, complete: bool, moved: MovedReads) {
         self.steps += 1;
         self.counts.transactions_done += 1;
         self.counts.served += 1;
         let request = self.recording.transaction(tx).request;
         match request {
-            _ if complete => {}
+            _ if complete => self.served_otherwise(tx, moved),
             Some((request, _)) if self.is_broken_off(request) => {
                 self.cut_off.insert(request.0);
             }

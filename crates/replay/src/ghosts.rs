@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use crate::hold::{Answered, Context, HoldOptions, Holder, Next, Pins, Unreadable};
 use crate::recording::{Fate, Recording};
 use crate::shared::Shared;
-use crate::transaction::{Claim, Ended, Looking, Opening, Stopped};
+use crate::transaction::{Claim, Ended, Looking, MovedReads, Opening, Stopped};
 
 /// Why a ghost could not be run. The replay goes on without it, and diverges if that matters.
 #[derive(Debug, thiserror::Error)]
@@ -284,7 +284,7 @@ impl Context for GhostContext {
         self.over = true;
         self.shared.monitor.with(|c| c.ended(claim, &ended));
     }
-    fn served(&mut self, _tx: Tx, _complete: bool) {}
+    fn served(&mut self, _tx: Tx, _complete: bool, _moved: MovedReads) {}
     fn lost(&mut self, claim: Claim) {
         self.over = true;
         self.shared.monitor.with(|c| c.lost(claim));

@@ -5,13 +5,14 @@ use std::sync::{Arc, PoisonError};
 use bytes::BytesMut;
 use hindcast_gateway::pg::{Driver, Flow, Host, Refusal, SessionStart};
 use hindcast_order::Tx;
+use hindcast_rewind::pins::DATABASE;
 use hindcast_taplog::board::Line;
 use hindcast_trace::{Isolation, RequestId};
 use hindcast_wire::Wires;
 
 use crate::hold::{Answered, Code, Context, HoldOptions, Holder, Next, Pins, Unreadable};
 use crate::shared::Shared;
-use crate::transaction::{Ask, Claim, Ended, Looking, Opening, Stopped};
+use crate::transaction::{Ask, Claim, Ended, Looking, MovedReads, Opening, Stopped};
 use crate::turns::Turns;
 
 /// A session of the service.
@@ -67,8 +68,8 @@ impl Context for ServiceContext {
         self.shared.monitor.with(|c| c.ended(claim, &ended));
         self.shared.settle_results(false);
     }
-    fn served(&mut self, tx: Tx, complete: bool) {
-        self.shared.monitor.with(|c| c.served(tx, complete));
+    fn served(&mut self, tx: Tx, complete: bool, moved: MovedReads) {
+        self.shared.monitor.with(|c| c.served(tx, complete, moved));
     }
     fn lost(&mut self, claim: Claim) {
         self.shared.monitor.with(|c| c.lost(claim));
@@ -147,6 +148,9 @@ impl Host for HoldingHost {
 
     fn open(&self, start: &mut SessionStart) -> Result<HoldingDriver, Refusal> {
         let parameters = &mut start.parameters;
+        // It asks for the recorded one, and finds that name wherever the server tells it.
+        let recorded = parameters.database().to_owned();
+        parameters.set(DATABASE, &recorded);
         parameters.set("database", &self.database);
         // Nothing of a replay needs to survive a crash (R³ §3.5).
         parameters.set("synchronous_commit", "off");

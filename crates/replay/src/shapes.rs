@@ -22,14 +22,22 @@ pub struct Shapes {
     pub reading: HashSet<ShapeId>,
     /// The hashes of its statements.
     statements: HashMap<ShapeId, Vec<u64>>,
+    /// Of those that begin a transaction and do more than read: the hashes of their first reads,
+    /// and of what comes behind them.
+    leading: HashMap<ShapeId, Vec<u64>>,
     /// By hash: the statements, of all transactions, that do nothing but read.
     reads: HashMap<u64, String>,
+    /// Hashes of statements that are about settings.
+    settings: HashSet<u64>,
     /// They do nothing but what connections and pools do for themselves; see [`sets_up`].
     setting_up: HashSet<ShapeId>,
     /// Whether one of all their statements may change the catalog.
     pub define: bool,
-    /// By statement: its hash, if it asks the catalog. Empty if that may change.
+    /// By statement: its hash, if it asks the catalog and that does not change, or if it reads and
+    /// its transaction does nothing else.
     lookups: HashMap<ShapeId, Vec<Option<u64>>>,
+    /// Of those, the ones that read something else than the catalog.
+    moving: HashMap<ShapeId, Vec<u64>>,
     /// The indices of its statements that insert.
     inserting: HashMap<ShapeId, Vec<u32>>,
     /// They do nothing but ask what the session has drawn from a sequence last.
@@ -105,24 +113,47 @@ impl Shapes {
             if own().next().is_some() && own().all(sets_up) {
                 shapes.setting_up.insert(shape.id);
             }
-            if !shapes.define {
-                let hash = |one: &Statement| asks_catalog(one).then_some(one.fingerprint.hash);
-                let lookups = statements.iter().map(hash).collect();
-                shapes.lookups.insert(shape.id, lookups);
-            }
+            shapes.note_lookups(shape.id, &statements);
             let reads = |one: &&Statement| one.takes_snapshot && only_reads(one);
             let text = |one: &Statement| (one.fingerprint.hash, one.fingerprint.text.clone());
             let reads = statements.iter().filter(reads).map(text);
             shapes.reads.extend(reads);
             let hashes = statements.iter().map(|one| one.fingerprint.hash);
             shapes.statements.insert(shape.id, hashes.collect());
-            if statements.iter().all(only_reads) {
+            let settings = statements.iter().filter(|one| is_setting(one));
+            let settings = settings.map(|one| one.fingerprint.hash);
+            shapes.settings.extend(settings);
+            if are_reads(&statements) {
                 shapes.reading.insert(shape.id);
             } else {
                 shapes.targets.insert(shape.id, targets(&shape.statements));
+                shapes.note_leading(shape.id, &statements);
             }
         }
         shapes
+    }
+
+    fn note_leading(&mut self, shape: ShapeId, statements: &[Statement]) {
+        let begins = |one: &Statement| matches!(one.kind, Kind::Begin { .. });
+        if !statements.first().is_some_and(begins) {
+            return;
+        }
+        let looks = || statements.iter().filter(|one| one.takes_snapshot);
+        let reads = looks().take_while(|one| only_reads(one)).count();
+        let leading = looks().take(reads + 1).map(|one| one.fingerprint.hash);
+        self.leading.insert(shape, leading.collect());
+    }
+
+    /// Whether a transaction of this shape does more than read, and nothing but read before this
+    /// statement. Then it may begin with it where a cache has the rest.
+    pub fn leads_to(&self, shape: ShapeId, statement: u64) -> bool {
+        let leading = self.leading.get(&shape);
+        leading.is_some_and(|leading| leading.contains(&statement))
+    }
+
+    /// Whether a transaction of this shape is begun by its client, and does more than read.
+    pub fn is_begun_to_write(&self, shape: ShapeId) -> bool {
+        self.leading.contains_key(&shape)
     }
 
     /// What makes transactions of this shape take their snapshot. A driver may ask the catalog
@@ -139,13 +170,37 @@ impl Shapes {
         self.openings.insert(shape, hash);
         let text = opening.fingerprint.text.clone();
         self.opening_texts.insert(shape, text);
-        if !statements.iter().all(only_reads) {
+        if !are_reads(statements) {
             self.opening_more.insert(hash);
         }
     }
 
-    /// By statement of a shape: its hash, if a driver asks the catalog by it, and may ask for more
-    /// or for less in a replay. Empty if nothing is known of that.
+    /// Which statements may come for more or for less where the transaction is served.
+    fn note_lookups(&mut self, shape: ShapeId, statements: &[Statement]) {
+        let of_driver = |one: &Statement| !self.define && asks_catalog(one);
+        let reads_only = are_reads(statements);
+        let moves = |one: &Statement| reads_only && one.takes_snapshot && only_reads(one);
+        let hash = |one: &Statement| one.fingerprint.hash;
+        let lookups = statements.iter();
+        let lookups = lookups.map(|one| (of_driver(one) || moves(one)).then(|| hash(one)));
+        let lookups: Vec<Option<u64>> = lookups.collect();
+        let reads = statements
+            .iter()
+            .filter(|one| moves(one) && !asks_catalog(one));
+        let reads = reads.map(hash).collect();
+        self.lookups.insert(shape, lookups);
+        self.moving.insert(shape, reads);
+    }
+
+    /// The reads of a transaction that does nothing else, but for what its driver asks for itself:
+    /// a cache may have what they read.
+    pub fn moving(&self, shape: ShapeId) -> &[u64] {
+        self.moving.get(&shape).map_or(&[], Vec::as_slice)
+    }
+
+    /// By statement of a shape: its hash, if a driver asks the catalog by it, or the service for
+    /// what a cache may have, and may ask for more or for less in a replay. Empty if nothing is
+    /// known of that.
     pub fn lookups(&self, shape: ShapeId) -> &[Option<u64>] {
         self.lookups.get(&shape).map_or(&[], Vec::as_slice)
     }
@@ -177,9 +232,19 @@ impl Shapes {
     }
 
     /// The reads by which these statements differ from those of a transaction, if that is all.
+    /// What is set in between comes with some of them.
     pub fn differ_by_reads(&self, shape: ShapeId, now: &[u64]) -> Option<Differing> {
-        let mut then = self.statements.get(&shape)?.as_slice();
-        let (mut now, mut differing) = (now, Differing::default());
+        let matters = |hash: &&u64| !self.settings.contains(hash);
+        let then: Vec<u64> = self
+            .statements
+            .get(&shape)?
+            .iter()
+            .filter(matters)
+            .copied()
+            .collect();
+        let now: Vec<u64> = now.iter().filter(matters).copied().collect();
+        let (mut then, mut now) = (&then[..], &now[..]);
+        let mut differing = Differing::default();
         loop {
             let (first, other) = (then.first().copied(), now.first().copied());
             if first == other {
@@ -321,6 +386,19 @@ const DRAWING: [&str; 16] = [
 
 /// What a query begins with that writes in a `WITH` in front of it.
 const WRITING: [&str; 4] = ["insert", "update", "delete", "merge"];
+
+/// Whether a statement is about a setting of its session or transaction.
+fn is_setting(statement: &Statement) -> bool {
+    matches!(statement.kind, Kind::Set | Kind::Show)
+}
+
+/// Whether a transaction of these statements does nothing but read. It may set what is to hold
+/// meanwhile, as how long its queries may take.
+fn are_reads(statements: &[Statement]) -> bool {
+    statements
+        .iter()
+        .all(|one| only_reads(one) || is_setting(one))
+}
 
 /// Whether a statement does nothing but read: it locks nothing, draws from no sequence and reads no
 /// clock, as far as its text tells.

@@ -193,9 +193,19 @@ impl Shared {
             return Ok(None);
         };
         let shape = self.recording.transaction(tx).shape;
-        let lookups = |c: &mut Coordinator| c.shapes().lookups(shape).to_vec();
-        let lookups = self.monitor.with(lookups);
-        Ok(Some(Answered { bytes, lookups }))
+        let lookups = |c: &mut Coordinator| {
+            let shapes = c.shapes();
+            (
+                shapes.lookups(shape).to_vec(),
+                shapes.moving(shape).to_vec(),
+            )
+        };
+        let (lookups, reads) = self.monitor.with(lookups);
+        Ok(Some(Answered {
+            bytes,
+            lookups,
+            reads,
+        }))
     }
 
     /// Changed code may write where the recorded one only read. What writing moved here from a

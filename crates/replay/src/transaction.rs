@@ -167,3 +167,12 @@ impl Ended {
         }
     }
 }
+
+/// By which reads a transaction that was served is otherwise than recorded, as hashes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MovedReads {
+    /// They came as recorded.
+    pub same: Vec<u64>,
+    pub gone: Vec<u64>,
+    pub new: Vec<u64>,
+}

@@ -111,6 +111,27 @@ fn what_the_database_draws_is_what_it_drew() {
     assert!(whole.stdout.contains("faithful"), "{}", whole.stdout);
 }
 
+/// A rewound database has another name on its server. Applications look for their tables in
+/// `information_schema`, by the name that they have connected to.
+#[test]
+fn the_database_has_its_recorded_name_where_the_service_asks() {
+    let schema = format!(
+        "{SCHEMA};
+         CREATE TABLE told (name text, own bigint);
+         CREATE FUNCTION note_told() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             INSERT INTO told SELECT min(table_catalog), count(*) FROM information_schema.tables
+                 WHERE table_catalog = current_database() AND table_schema = 'public'; RETURN NEW; END $$;
+         CREATE TRIGGER told AFTER INSERT ON note FOR EACH ROW EXECUTE FUNCTION note_told()"
+    );
+    let stage = Stage::new("named", &schema);
+    record(&stage, &[]);
+    let told = stage.sql("SELECT DISTINCT name = current_database(), own FROM told");
+    assert_eq!(told.trim(), "t|3");
+    let original = stage.database_url();
+    let whole = replay(&stage, &["--compare-with", &original]).assert_code(0);
+    assert!(whole.stdout.contains("faithful"), "{}", whole.stdout);
+}
+
 /// The rows of a trigger: no result shows their keys, their times or what was drawn for them.
 #[test]
 fn what_the_database_drew_and_nobody_saw_is_drawn_again_where_the_extension_told() {

@@ -33,6 +33,9 @@ const STRANGER: Micros = 5_000_000;
 /// transactions of a procedure, is not waited for any longer.
 const UNREAD: Micros = 60_000_000;
 
+/// How long the server may take to notice that a session is closed, in microseconds.
+const PARTING: Micros = 5_000_000;
+
 /// As the observer calls it.
 const FUNCTION_CALL: &str = "FUNCTION CALL";
 
@@ -249,11 +252,18 @@ impl<T> Session<T> {
         joined: &mut Vec<Joined<T>>,
     ) {
         while let Some((seen, _)) = self.wired.front() {
-            let all_told = seen.ended.saturating_add(slack) < server_until;
-            let at = self.position(|record| seen.fits(record, slack));
+            // A client that closes its connection in the middle of a transaction does not wait for
+            // the server, which ends it when it comes to read on.
+            let is_cut_off = self.closed.is_some() && self.wired.len() == 1;
+            let late = match is_cut_off && seen.outcome == Outcome::Aborted {
+                true => slack.saturating_add(PARTING),
+                false => slack,
+            };
+            let all_told = seen.ended.saturating_add(late) < server_until;
+            let at = self.position(|record| seen.fits(record, slack, late));
             // A count that differs is believed only if nothing better can come.
             let at = at.or_else(|| {
-                let position = || self.position(|record| seen.may_be(record, slack));
+                let position = || self.position(|record| seen.may_be(record, slack, late));
                 all_told.then(position).flatten()
             });
             if at.is_none() && !all_told {
@@ -319,7 +329,7 @@ impl Seen {
         all_ran && record.statements == self.statements && record.left_out == 0
     }
 
-    fn fits(&self, record: &Record, slack: Micros) -> bool {
+    fn fits(&self, record: &Record, slack: Micros, late: Micros) -> bool {
         let counted = match self.completed == self.statements {
             true => record.statements == self.completed,
             // What failed was counted if it got as far as to run, and the end of a block that had
@@ -329,12 +339,13 @@ impl Seen {
                 (fewest..=self.statements).contains(&record.statements)
             }
         };
-        counted && self.may_be(record, slack)
+        counted && self.may_be(record, slack, late)
     }
 
-    fn may_be(&self, record: &Record, slack: Micros) -> bool {
+    /// `late`: how much later than it was over on the wire the server may have ended it.
+    fn may_be(&self, record: &Record, slack: Micros, late: Micros) -> bool {
         let from = self.began.saturating_sub(slack);
-        let to = self.ended.saturating_add(slack);
+        let to = self.ended.saturating_add(late);
         let ended = match (&self.outcome, record.ended) {
             (Outcome::Unknown, _) => true,
             (Outcome::Committed, ended) => ended == Ended::Committed,
@@ -492,6 +503,22 @@ mod tests {
         joiner.record(record(1, 1400, 1, Ended::Aborted));
         joiner.server_until(10_000, SLACK);
         assert_eq!(brief(joiner.take()), [(Some(1), None)]);
+    }
+
+    /// A client closes its connection with a transaction open.
+    #[test]
+    fn what_the_end_of_its_session_ends_is_ended_late_by_the_server() {
+        let mut joiner = joiner();
+        joiner.closed(SESSION, 1500);
+        joiner
+            .wired(SESSION, seen(1000, 1, Outcome::Aborted), 1)
+            .unwrap();
+        joiner.wire_until(100_000);
+        joiner.server_until(50_000, SLACK);
+        assert_eq!(brief(joiner.take()), []);
+        joiner.record(record(1, 60_000, 1, Ended::Aborted));
+        joiner.server_until(100_000, SLACK);
+        assert_eq!(brief(joiner.take()), [(Some(1), Some(1))]);
     }
 
     #[test]

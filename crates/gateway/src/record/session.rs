@@ -488,13 +488,14 @@ impl Driver for RecordingDriver {
     }
 
     fn on_server_gone(&mut self, wires: &mut Wires) {
+        // What the session ends in the middle of is its last.
+        if let Some(past) = &self.past {
+            past.server.closed(self.session, past.at);
+        }
         self.step(wires, |observer, context, _, events| {
             observer.on_server_gone(context, events);
             Ok(())
         });
-        if let Some(past) = &self.past {
-            past.server.closed(self.session, past.at);
-        }
         // Nothing follows that could wait.
         if let Some(withheld) = self.withheld.take() {
             wires.to_client.unsplit(withheld);

@@ -14,13 +14,13 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use hindcast_order::{Request, Tx};
-use hindcast_trace::ShapeId;
+use hindcast_trace::{Isolation, ShapeId};
 
 use super::Coordinator;
 use crate::changes::{Changes, Difference, DifferenceKind};
 use crate::recording::{Answer, Fate, Recording};
 use crate::shapes::{self, Differing, Shapes};
-use crate::transaction::{Ask, Ended, EndedAs, Opening};
+use crate::transaction::{Ask, Ended, EndedAs, MovedReads, Opening};
 use crate::verdict::DivergenceKind;
 
 #[derive(Default)]
@@ -119,6 +119,32 @@ impl Coordinator {
             None => self.moved.count(opening.hash),
         }
         true
+    }
+
+    /// A client has begun a transaction, and reads first what none that the request has left begins
+    /// with. It may be one that reads, to fill a cache, or one that writes and has such a read in
+    /// front of it this time. What comes behind it tells, where that has a snapshot of its own.
+    pub(super) fn turns_out_later(&self, request: Request, opening: Opening) -> bool {
+        let reads = opening.begun && self.shapes.opens_reads(opening.hash);
+        let recorded = |tx: Tx| self.recording.transaction(tx);
+        let is_free = |tx: Tx| {
+            let recorded = recorded(tx);
+            recorded.isolation == Isolation::ReadCommitted && recorded.fate == Fate::Committed
+        };
+        let writes = |tx: Tx| self.shapes.is_begun_to_write(recorded(tx).shape);
+        reads && self.unclaimed(request).all(is_free) && self.unclaimed(request).any(writes)
+    }
+
+    /// The transaction of the request that a client has begun, if its first reads do not come: they
+    /// filled a cache, which another request has filled this time.
+    pub(super) fn begins_further_on(&self, request: Request, opening: Opening) -> Option<Tx> {
+        let leads = |&tx: &Tx| {
+            let recorded = self.recording.transaction(tx);
+            recorded.fate == Fate::Committed && self.shapes.leads_to(recorded.shape, opening.hash)
+        };
+        self.unclaimed(request)
+            .find(leads)
+            .filter(|_| opening.begun)
     }
 
     /// Whether something that does more than read still has to come before the transaction can: on
@@ -250,6 +276,27 @@ impl Coordinator {
     /// How many transactions read out of order.
     pub fn reads_let_go(&self) -> u64 {
         self.let_go.len() as u64
+    }
+
+    /// A transaction was served, but for reads that may have moved.
+    pub(super) fn served_otherwise(&mut self, tx: Tx, moved: MovedReads) {
+        let MovedReads { same, gone, new } = moved;
+        let came = same.iter().chain(&new);
+        came.for_each(|&read| self.moved.came(read));
+        let differing = [gone, new].concat();
+        if differing.is_empty() {
+            return;
+        }
+        let is_known = |read: &u64| self.shapes.read(*read).is_some();
+        if !differing.iter().all(is_known) {
+            self.diverge_at(tx, DivergenceKind::ServedDiffers);
+            return;
+        }
+        self.moved.suspects.push(Suspect {
+            tx,
+            reads: differing,
+            otherwise: DivergenceKind::ServedDiffers,
+        });
     }
 
     /// Whether a transaction has the recorded statements but for reads that may have moved.

@@ -50,7 +50,7 @@ use hindcast_wire::sql::ScriptCache;
 use hindcast_wire::text::Settings;
 use hindcast_wire::{Status, Wires};
 
-use crate::transaction::{Ask, Claim, Ended, Looking, Opening, Stop, Stopped};
+use crate::transaction::{Ask, Claim, Ended, Looking, MovedReads, Opening, Stop, Stopped};
 use access::Access;
 use answers::{Answers, Owner};
 use instead::{as_chosen, as_yielded};
@@ -98,7 +98,7 @@ pub trait Context {
     /// All but the commit is done, or what is done next may wait for another transaction's commit.
     fn ran(&mut self, tx: Tx);
     fn ended(&mut self, claim: Claim, ended: Ended);
-    fn served(&mut self, tx: Tx, complete: bool);
+    fn served(&mut self, tx: Tx, complete: bool, moved: MovedReads);
     fn lost(&mut self, claim: Claim);
     /// The transaction of [`HoldOptions::stop`] is there, and goes no further.
     fn stopped(&mut self, stopped: Stopped);
@@ -357,9 +357,10 @@ impl Holder {
 
     /// The client or the server has closed its connection.
     pub fn on_gone(&mut self, cx: &mut impl Context) {
-        if let Session::Serving(tx, ..) = self.session {
+        if let Session::Serving(tx, served, _) = &mut self.session {
+            let (tx, through, moved) = (*tx, served.is_through(), served.moved());
             self.session = Session::Idle;
-            cx.served(tx, false);
+            cx.served(tx, through, moved);
         } else if let Some(claim) = self.transaction.take().and_then(|open| open.followed()) {
             cx.lost(claim);
         }

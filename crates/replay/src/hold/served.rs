@@ -11,12 +11,18 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use hindcast_wire::Status;
 use hindcast_wire::message::{backend as server, frontend as client};
 
+use crate::transaction::MovedReads;
+
 /// What is left of the recorded answers of an aborted transaction.
 #[derive(Debug)]
 pub struct Served {
     results: VecDeque<Recorded>,
     /// It is known which of them a driver asked for itself.
     knows_lookups: bool,
+    /// Those that read, where it did nothing else: services have what they read in caches, and
+    /// ask for more or for less.
+    reads: Vec<u64>,
+    moved: MovedReads,
     /// What the next `ReadyForQuery` says.
     status: Status,
     /// After an error everything up to the next `Sync` goes unanswered.
@@ -65,6 +71,18 @@ pub struct Answered {
     /// By statement that ran: the hash of its fingerprint, if its driver asks the catalog for
     /// itself by it, for more or for less in a replay. Empty: that is not known.
     pub lookups: Vec<Option<u64>>,
+    /// Which of these read what a service may have in a cache, where the transaction did nothing
+    /// else.
+    pub reads: Vec<u64>,
+}
+
+/// A statement that may come for more or for less in a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The hash of its fingerprint.
+    pub hash: u64,
+    /// A driver asks the catalog by it for itself.
+    pub of_driver: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +108,8 @@ impl Served {
         Self {
             results,
             knows_lookups,
+            reads: answered.reads,
+            moved: MovedReads::default(),
             status: Status::InTransaction,
             skipping: false,
             copying: false,
@@ -107,10 +127,12 @@ impl Served {
         }
     }
 
-    /// The client is about to run a statement: by its hash, if its driver asks the catalog for
-    /// itself by it. What was asked so here, and is not now, is passed over. Returns whether the
-    /// recording has no answer to it, and the server is to give one.
-    pub fn comes_anew(&mut self, lookup: Option<u64>) -> bool {
+    /// The client is about to run a statement, which may be one that comes for more or for less.
+    /// What was asked so here, and is not now, is passed over. Returns whether the recording has no
+    /// answer to it, and the server is to give one.
+    pub fn comes_anew(&mut self, asked: Option<Asked>) -> bool {
+        let asked = asked.filter(|one| one.of_driver || !self.reads.is_empty());
+        let lookup = asked.map(|one| one.hash);
         if !self.knows_lookups || self.skipping || self.status != Status::InTransaction {
             return false;
         }
@@ -120,9 +142,30 @@ impl Served {
             None => Some(ahead.count()),
         };
         if let Some(passed) = here {
-            self.results.drain(..passed);
+            let passed = self.results.drain(..passed);
+            let passed = passed.filter_map(|one| one.lookup);
+            let reads = passed.filter(|hash| self.reads.contains(hash));
+            self.moved.gone.extend(reads);
+        }
+        if let Some(read) = asked.filter(|one| !one.of_driver) {
+            let came = match here {
+                Some(_) => &mut self.moved.same,
+                None => &mut self.moved.new,
+            };
+            came.push(read.hash);
         }
         here.is_none()
+    }
+
+    /// Whether nothing is left that has to come. Also where the session is closed: originally it
+    /// was closed there, too.
+    pub fn is_through(&self) -> bool {
+        self.results.iter().all(|left| left.lookup.is_some())
+    }
+
+    /// The reads that have come, and those that have not.
+    pub fn moved(&mut self) -> MovedReads {
+        std::mem::take(&mut self.moved)
     }
 
     pub fn is_skipping(&self) -> bool {
@@ -235,7 +278,7 @@ impl Served {
         server::ready_for_query(out, self.status);
         match self.status {
             Status::Idle => Progress::Ended {
-                complete: self.results.iter().all(|left| left.lookup.is_some()),
+                complete: self.is_through(),
             },
             _ => Progress::Continues,
         }

@@ -8,9 +8,10 @@ use hindcast_wire::sql::{Dialect, Statement};
 use hindcast_wire::{Status, Wires};
 
 use super::plan::Plan;
-use super::served::{Progress, Served};
+use super::served::{Asked, Progress, Served};
 use super::{Advance, Close, Context, Holder, Next, Session};
 use crate::setup::asks_catalog;
+use crate::shapes::only_reads;
 
 impl Holder {
     pub(super) fn serve(
@@ -73,8 +74,9 @@ impl Holder {
             },
         };
         if let Some(complete) = over {
+            let moved = served.moved();
             self.session = Session::Idle;
-            cx.served(tx, complete);
+            cx.served(tx, complete, moved);
         }
         Advance::More
     }
@@ -89,9 +91,17 @@ enum Lookup {
 
 impl Holder {
     /// A message while a transaction is served: whether a driver asks the catalog by it for what
-    /// it knew on its connection originally. Notes what comes, if it asks for something else.
+    /// it knew on its connection originally, or the service for what it had in a cache. Notes what
+    /// comes, if it asks for something else.
     fn lookup(&mut self, frame: &Frame) -> Option<Lookup> {
-        let hash = |one: &Statement| asks_catalog(one).then_some(one.fingerprint.hash);
+        let hash = |one: &Statement| {
+            let of_driver = asks_catalog(one);
+            let reads = one.takes_snapshot && only_reads(one);
+            (of_driver || reads).then_some(Asked {
+                hash: one.fingerprint.hash,
+                of_driver,
+            })
+        };
         let (lookup, how) = match frame.tag() {
             client::QUERY => {
                 let text = client::parse_query(frame.body()).unwrap_or_default();

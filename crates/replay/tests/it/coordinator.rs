@@ -30,7 +30,7 @@ use hindcast_replay::coordinator::Coordinator;
 use hindcast_replay::recording::Scope;
 use hindcast_replay::setup::sets_up;
 use hindcast_replay::shapes::{Shapes, only_reads};
-use hindcast_replay::transaction::{Ask, Claim, Ended, EndedAs, Opening};
+use hindcast_replay::transaction::{Ask, Claim, Ended, EndedAs, MovedReads, Opening};
 use hindcast_replay::transcript::Transcript;
 use hindcast_replay::{Plan, Recording};
 use hindcast_trace::{
@@ -367,7 +367,7 @@ impl Replay {
                 let (claim, ended) = self.ended(first, second);
                 self.coordinator.ended(claim, &ended);
             }
-            "served" => coordinator.served(tx(), second == "whole"),
+            "served" => coordinator.served(tx(), second == "whole", MovedReads::default()),
             "lost" => coordinator.lost(claim(first)),
             "sent" => {
                 let request = self.request(first);

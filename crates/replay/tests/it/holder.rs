@@ -31,7 +31,9 @@ use expect_test::Expect;
 use hindcast_order::Tx;
 use hindcast_replay::hold::{Answered, Code, Context, HoldOptions, Holder, Next, Pins, Unreadable};
 use hindcast_replay::looks::Stretch;
-use hindcast_replay::transaction::{Ask, Claim, Ended, EndedAs, Opening, Stop, Stopped};
+use hindcast_replay::transaction::{
+    Ask, Claim, Ended, EndedAs, MovedReads, Opening, Stop, Stopped,
+};
 use hindcast_trace::{Drawn, DrawnValue, Id, Isolation, RequestId, SequenceValue};
 use hindcast_wire::Direction;
 use hindcast_wire::Wires;
@@ -123,9 +125,13 @@ impl Context for Told {
         }
         self.hear(said);
     }
-    fn served(&mut self, tx: Tx, complete: bool) {
+    fn served(&mut self, tx: Tx, complete: bool, moved: MovedReads) {
         let how = if complete { "whole" } else { "in part" };
-        self.hear(format!("{} was served {how}", tx.0));
+        let reads = match (moved.gone.len(), moved.new.len()) {
+            (0, 0) => String::new(),
+            (gone, new) => format!(", without {gone} reads and with {new} others"),
+        };
+        self.hear(format!("{} was served {how}{reads}", tx.0));
     }
     fn lost(&mut self, claim: Claim) {
         self.hear(format!("{claim:?} lost"));
@@ -259,7 +265,7 @@ impl Session {
                 }
                 self.told.recorded = Some(Answered {
                     bytes: bytes.to_vec(),
-                    lookups: Vec::new(),
+                    ..Answered::default()
                 });
             }
             // Which of its statements ask the catalog: a text, or `-`.
@@ -270,6 +276,11 @@ impl Session {
                 };
                 let recorded = self.told.recorded.as_mut().expect("it comes first");
                 recorded.lookups = value.split(" | ").map(hash).collect();
+            }
+            // Those are no driver's, but reads of a transaction that does nothing else.
+            "reads" => {
+                let recorded = self.told.recorded.as_mut().expect("it comes first");
+                recorded.reads = recorded.lookups.iter().flatten().copied().collect();
             }
             // What asks the catalog at the beginning of a transaction does not tell which it is.
             "later" => self.told.later = true,

@@ -153,6 +153,18 @@ SELECT CASE WHEN pg_catalog.current_setting('hindcast_pins.now', true) OPERATOR(
     ELSE pg_catalog.hindcast_original_statement_timestamp() END
 $function$;
 
+-- A rewound database has a name of its own beside the recorded one. Who asks for the recorded one is told its name, and
+-- so are views of information_schema, which show it: `WHERE table_catalog = 'app'`.
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_current_database() RETURNS name
+    LANGUAGE internal STABLE STRICT PARALLEL SAFE COST 1 AS 'current_database';
+CREATE OR REPLACE FUNCTION pg_catalog.current_database() RETURNS name
+    LANGUAGE sql STABLE CALLED ON NULL INPUT PARALLEL SAFE COST 1 AS
+$function$
+SELECT CASE WHEN pg_catalog.current_setting('hindcast_pins.database', true) OPERATOR(pg_catalog.<>) ''
+    THEN pg_catalog.current_setting('hindcast_pins.database', true)::pg_catalog.name
+    ELSE pg_catalog.hindcast_original_current_database() END
+$function$;
+
 -- The next word of a setting that has some.
 CREATE OR REPLACE FUNCTION pg_catalog.hindcast_next(text) RETURNS text
     LANGUAGE plpgsql VOLATILE STRICT AS

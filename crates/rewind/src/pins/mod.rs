@@ -6,6 +6,7 @@
 //!   now(), CURRENT_TIMESTAMP ─▶ pg_catalog.now ─inlined─▶ hindcast_pins.now, or the real one
 //!   clock_timestamp() ─inlined─▶ next of hindcast_pins.clocks, or now() and the time since then
 //!   random() ─inlined─▶ next of hindcast_pins.randoms, or a real one
+//!   current_database() ─inlined─▶ hindcast_pins.database, a session's setting, or the real one
 //!   DEFAULT gen_random_uuid() ─▶ next of hindcast_pins.uuids: told, or the column's; or a real one
 //! ```
 //!
@@ -42,6 +43,9 @@ use hindcast_pg::{quote_identifier, quote_literal};
 pub use keywords::{draws_anew, rewrite_clock_keywords, unpinned_calls};
 pub use reserved::Reserved;
 pub use values::{SETTINGS, Values};
+
+/// The setting of a session by which the database has this name, as far as its functions tell.
+pub const DATABASE: &str = "hindcast_pins.database";
 
 /// What was pinned, and what was not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use hindcast_cluster::{Cluster, Options};
 use hindcast_pg::tokio::Client;
 use hindcast_pg::{ConnectOptions, Connection, Row};
-use hindcast_rewind::pins::{Pinned, Reserved, Values, prepare, rewrite_clock_keywords};
+use hindcast_rewind::pins::{DATABASE, Pinned, Reserved, Values, prepare, rewrite_clock_keywords};
 use hindcast_trace::{Drawn, DrawnAt, DrawnUuid, DrawnValue, SequenceValue};
 
 /// 2001-09-09 01:46:40.123456 UTC
@@ -748,4 +748,20 @@ async fn many_values_are_used_up_quickly_enough() {
             .await,
         "2000|2000"
     );
+}
+
+#[tokio::test]
+async fn who_asks_for_the_recorded_database_is_told_its_name() {
+    let database = prepared("CREATE TABLE t (a int)", &[]).await;
+    let own = "SELECT current_database(), count(*) FROM information_schema.tables WHERE table_catalog = current_database() AND table_name = 't'";
+    assert_eq!(ask(&database.client, own).await, "postgres|1");
+    let url = database.cluster.socket_url_as("postgres", "postgres");
+    let options = ConnectOptions::named("service").set(DATABASE, "it's");
+    let service = Client::connect(&url, &options).await.unwrap();
+    assert_eq!(ask(&service, own).await, "it's|1");
+    let recorded = "SELECT count(*) FROM information_schema.columns WHERE table_catalog = 'it''s' AND table_name = 't'";
+    assert_eq!(ask(&service, recorded).await, "1");
+    // What a pool does when it takes a connection back leaves it as it was asked for.
+    ask(&service, "DISCARD ALL").await;
+    assert_eq!(ask(&service, own).await, "it's|1");
 }

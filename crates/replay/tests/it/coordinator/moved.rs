@@ -458,6 +458,64 @@ fn a_read_in_a_transaction_moves_likewise() {
     );
 }
 
+/// An ORM has one transaction for all of a request. Which reads it begins with depends on what is
+/// in a cache.
+#[test]
+fn a_transaction_that_writes_may_lack_the_reads_in_front() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         request 2 0..100
+         tx 1 10..20 xid 100 sees 100: BEGIN; SELECT name FROM kind; SELECT a FROM t; UPDATE t SET a = $1; COMMIT
+         tx 2 30..40 xid 101 sees 101: BEGIN; SELECT a FROM t; SELECT name FROM kind; UPDATE t SET a = $1; COMMIT
+         tx 2 50..60 sees 102: BEGIN; SELECT a FROM t; COMMIT
+         tx 2 70..80 sees 102: BEGIN; SELECT name FROM kind; COMMIT",
+        "claim 1 BEGIN; SELECT a FROM t
+         ended 0 statements BEGIN; SELECT a FROM t; UPDATE t SET a = 7; COMMIT
+         claim 2 BEGIN; UPDATE t SET a = 7
+         ended 1 statements BEGIN; UPDATE t SET a = 7; COMMIT
+         claim 2 BEGIN; SELECT a FROM t
+         claim 2 BEGIN; SELECT name FROM kind
+         settle
+         moved",
+        expect![[r#"
+            claim 1 BEGIN; SELECT a FROM t => Run(Tx(0)) +1
+            ended 0 statements BEGIN; SELECT a FROM t; UPDATE t SET a = 7; COMMIT +1
+            claim 2 BEGIN; UPDATE t SET a = 7 => Run(Tx(1)) +1
+            ended 1 statements BEGIN; UPDATE t SET a = 7; COMMIT +1
+            claim 2 BEGIN; SELECT a FROM t => Run(Tx(2)) +1
+            claim 2 BEGIN; SELECT name FROM kind => Run(Tx(3)) +1
+            settle
+            moved => 2× SELECT name FROM kind, 1× SELECT a FROM t
+        "#]],
+    );
+}
+
+/// Under READ COMMITTED the statement behind it has a snapshot of its own, and tells.
+#[test]
+fn a_transaction_that_writes_may_begin_with_a_read_that_it_did_not_have() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         request 2 0..100
+         request 3 0..100
+         tx 1 10..20 sees 100 read-committed: BEGIN; SELECT name FROM kind; COMMIT
+         tx 2 30..40 xid 101 sees 100 read-committed: BEGIN; SELECT a FROM t; UPDATE t SET a = $1; COMMIT
+         tx 2 50..60 sees 102 read-committed: BEGIN; SELECT b FROM t; COMMIT
+         tx 3 50..60 xid 103 sees 102: BEGIN; UPDATE t SET a = $1; COMMIT",
+        "claim 2 BEGIN; SELECT name FROM kind
+         claim 2 BEGIN; SELECT a FROM t
+         claim 2 BEGIN; SELECT name FROM kind
+         claim 3 BEGIN; SELECT name FROM kind",
+        expect![[r#"
+            claim 2 BEGIN; SELECT name FROM kind => Later
+            claim 2 BEGIN; SELECT a FROM t => Run(Tx(1)) +1
+            claim 2 BEGIN; SELECT name FROM kind => Outside
+            claim 3 BEGIN; SELECT name FROM kind => Outside
+        "#]],
+    );
+}
+
 /// The late one is given up first. That may be all that the others wait for.
 #[test]
 fn no_read_goes_on_out_of_order_where_a_late_one_is_in_the_way() {

@@ -658,6 +658,68 @@ fn what_a_driver_asked_for_itself_and_does_not_ask_is_passed_over() {
     );
 }
 
+/// A pool looks whether the database is there, and closes the connection.
+#[test]
+fn what_was_cut_off_by_the_end_of_its_session_is_whole_where_that_ends_again() {
+    check(
+        "@ claim serve 4
+         @ recorded C BEGIN | Z T | T a | D 1 | C SELECT 1 | Z T
+         > Q BEGIN {5}
+         > Q SELECT a FROM t
+         @ gone",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            ! claim of request 5: Serve(Tx(4))
+            » [rollback*]
+            « T a
+            « D 1
+            « C SELECT 1
+            « Z T
+            ! 4 was served whole
+            ! in None
+        "#]],
+    );
+}
+
+/// An ORM ends what it has read with by `ROLLBACK`. A cache has what it read originally, and lacks
+/// what it does not.
+#[test]
+fn a_read_that_a_cache_had_is_answered_by_the_server_and_one_that_it_has_is_passed_over() {
+    check(
+        "@ claim serve 4
+         @ recorded C BEGIN | Z T | T a | D 1 | C SELECT 1 | Z T | T b | D 2 | C SELECT 1 | Z T | C ROLLBACK | Z I
+         @ lookups - | SELECT a FROM t | SELECT b FROM t | -
+         @ reads
+         > Q BEGIN {5}
+         > Q SELECT b FROM t
+         > Q SELECT c FROM t
+         > Q ROLLBACK
+         @ idle",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            ! claim of request 5: Serve(Tx(4))
+            » [rollback*]
+            « T b
+            « D 2
+            « C SELECT 1
+            « Z T
+            » Q SELECT c FROM t
+            « T a
+            « D x
+            « C SELECT 1
+            « Z T
+            ! 4 was served whole, without 1 reads and with 1 others
+            « C ROLLBACK
+            « Z I
+            idle: true
+        "#]],
+    );
+}
+
 #[test]
 fn what_a_driver_asks_for_itself_does_not_tell_which_transaction_is_served() {
     check(
