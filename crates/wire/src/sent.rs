@@ -169,6 +169,7 @@ mod tests {
         let statement = |text: &str, parameters| SentStatement {
             text: text.to_owned(),
             parameters,
+            formats: Formats::Text,
         };
         let binary = |bytes: &'static [u8], oid| Parameter::Binary {
             bytes: Bytes::from_static(bytes),

@@ -12,7 +12,11 @@ use super::sides::{SCHEMA, service};
 #[test]
 fn bases_are_taken_while_clients_write_and_a_replay_starts_from_the_nearest() {
     let stage = Stage::new("base-every", SCHEMA);
-    let recorder = record_with(&stage, &["--base-every", "2s"], &service(&stage));
+    let recorder = record_with(
+        &stage,
+        &["--base-every", "2s", "--roll-interval", "1"],
+        &service(&stage),
+    );
     let bases = || std::fs::read_dir(stage.trace().join("dumps")).map_or(0, Iterator::count);
     let (enough, address) = (
         AtomicBool::new(false),
@@ -61,8 +65,17 @@ fn bases_are_taken_while_clients_write_and_a_replay_starts_from_the_nearest() {
     assert!(lead_in < requests / 2, "{part}");
     assert!(part.contains("as recorded"), "{part}");
 
+    // What is gone takes its bases along; what remains begins at one.
+    let before = bases();
     let trace = stage.trace().display().to_string();
     let pruned = stage.run("prune", &["prune", "--older", "0s", "--trace", &trace]);
     let said = pruned.assert_code(0).stdout;
-    assert!(bases() >= 1, "{said}");
+    assert!(
+        (1..before).contains(&bases()),
+        "{before}, {}: {said}",
+        bases()
+    );
+    let last = replay(&stage, &["--from", &requests.to_string()]);
+    let last = last.assert_code(0).stdout;
+    assert!(last.contains("Verdict: faithful"), "{last}");
 }

@@ -118,7 +118,7 @@ fn a_read_that_comes_nowhere_is_missing() {
             answered 1 +1
             claim 2 SELECT a FROM t => Run(Tx(2)) +1
             claim 2 SELECT other FROM t => Extra
-                2 - ExtraTransaction { recorded: 1 }
+                2 - ExtraTransaction { recorded: 1, statement: "SELECT other FROM t" }
             ended 2 +1
             answered 2 +1
             settle

@@ -110,7 +110,7 @@ fn transactions_are_known_by_their_first_statement_and_else_by_their_place() {
             claim 1 SELECT d FROM t FOR UPDATE => Run(Tx(0)) +1
             claim 1 SELECT c FROM t FOR UPDATE => Run(Tx(2)) +1
             claim 1 SELECT c FROM t FOR UPDATE => Extra
-                1 - ExtraTransaction { recorded: 3 }
+                1 - ExtraTransaction { recorded: 3, statement: "SELECT c FROM t FOR UPDATE" }
             claim 2 SELECT a FROM t FOR UPDATE => Outside
             claim none SELECT a FROM t FOR UPDATE => Outside
         "#]],
