@@ -187,12 +187,12 @@ fn a_file_that_is_changed_too_soon_ends_the_recording_there() {
 /// Records a program that reads a file through while its follower stands still, and kills the
 /// program.
 fn read_through(scene: &Scene, file: &Path) -> (Process, u32) {
-    let reads = Program::new(programs::compiled("follow_reads"))
-        .args([Path::new("pause"), file])
-        .options(["--follower"]);
-    let server = scene.start_recording(&reads);
+    let reads = programs::compiled("follow_reads");
+    let text = format!(r#"{WAIT} exec {} pause "$1""#, reads.display());
+    let server = scene.start_recording(&script(scene, &text, file));
     let follower = follower(&server);
     signal(follower, "-STOP");
+    tell_to_go(scene);
     wait_for("the end of the file", || {
         server.stdout().contains("last").then_some(())
     });
