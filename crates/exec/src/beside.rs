@@ -2,8 +2,8 @@
 //! program reads, and makes the recording whole with them ([`fill`](crate::fill)).
 //!
 //! The program waits for nothing that happens here. When this process is killed, or is far behind,
-//! the program logs what it reads itself. When the launcher is killed this process goes on until the
-//! program has ended.
+//! the program logs what it reads itself. When the launcher is killed this process goes on until
+//! the program has ended.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::Path;
@@ -19,7 +19,6 @@ use crate::follow::ends;
 use crate::keeper::close_all_but;
 use crate::launch::{self, Image, Interface, Manner, Stage};
 use crate::report::Report;
-use crate::run::Warning;
 use crate::watch::{self, Ended, LOOK_EVERY, Signals};
 
 /// A program and the follower that writes its log.
@@ -37,7 +36,12 @@ pub(crate) struct Outcome {
     pub report: Option<Report>,
     /// How long after the program the log was complete.
     pub completed_after: Duration,
-    pub warnings: Vec<Warning>,
+    /// How the follower ended, if that was before it had done everything.
+    pub follower: Option<Ended>,
+    /// It still has something to do.
+    pub goes_on: bool,
+    /// What could not be completed, by process.
+    pub incomplete: Vec<(String, std::io::Error)>,
 }
 
 impl<'a> Pair<'a> {
@@ -76,26 +80,20 @@ impl<'a> Pair<'a> {
         };
         let report = Report::take(&self.stage.board, &image.path);
         let begun = Instant::now();
-        let mut warnings = Vec::new();
         let was_interrupted = self.let_finish(signals);
         let is_incomplete = fill::is_incomplete(self.folder);
-        if let Some(how) = self.ended.filter(|how| *how != Ended::Exited(0)) {
-            warnings.push(Warning::FollowerEnded(how));
-        }
-        if self.ended.is_none() && (was_interrupted || is_incomplete) {
-            warnings.push(Warning::FollowerGoesOn);
-        } else if is_incomplete && let Err(failed) = fill::complete(self.folder) {
-            let failed = failed.into_iter();
-            warnings.extend(failed.map(|(process, why)| Warning::Incomplete {
-                process,
-                why: why.to_string(),
-            }));
-        }
+        let goes_on = self.ended.is_none() && (was_interrupted || is_incomplete);
+        let incomplete = match is_incomplete && !goes_on {
+            true => fill::complete(self.folder).err().unwrap_or_default(),
+            false => Vec::new(),
+        };
         Ok(Outcome {
             ended,
             report,
             completed_after: begun.elapsed(),
-            warnings,
+            follower: self.ended.filter(|how| *how != Ended::Exited(0)),
+            goes_on,
+            incomplete,
         })
     }
 

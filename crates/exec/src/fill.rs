@@ -445,8 +445,8 @@ impl Log {
         Ok(taken as u64)
     }
 
-    /// From here on the whole log is another one. What lies before, up to `taken` bytes of the piece
-    /// at hand, is the same.
+    /// From here on the whole log is another one. What lies before, up to `taken` bytes of the
+    /// piece at hand, is the same.
     fn begin(&mut self, taken: usize) -> io::Result<()> {
         if self.whole.is_some() {
             return Ok(());
@@ -560,8 +560,8 @@ fn receive(socket: &OwnedFd) -> io::Result<Option<(u32, Option<OwnedFd>)>> {
         iov_base: (&raw mut number).cast(),
         iov_len: size_of::<u32>(),
     };
-    // SAFETY: a message of values of this function, with their lengths. A descriptor that came along
-    // is owned from here on.
+    // SAFETY: a message of values of this function, with their lengths. A descriptor that came
+    // along is owned from here on.
     unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = &raw mut vector;

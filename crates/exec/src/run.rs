@@ -12,7 +12,7 @@ use hindcast_execlog::files::{End, is_first};
 use hindcast_interpose::InterfaceError;
 use hindcast_interpose::c::stubbed;
 
-use crate::beside::Pair;
+use crate::beside::{self, Pair};
 pub use crate::error::ExecError;
 use crate::error::system;
 use crate::fill;
@@ -178,7 +178,7 @@ pub fn record(options: &RecordOptions, say: &mut dyn FnMut(Notice)) -> Result<Re
         let pair = Pair::new(&options.folder, config, &library, &own)?;
         let outcome = pair.run(&image, &signals)?;
         completed_after = Some(outcome.completed_after);
-        warnings = outcome.warnings;
+        warnings = of_follower(&outcome);
         (outcome.ended, outcome.ended, outcome.report)
     } else if options.followers == 0 {
         let stage = Stage::new(&options.folder, config, &library, &own)?;
@@ -203,6 +203,18 @@ pub fn record(options: &RecordOptions, say: &mut dyn FnMut(Notice)) -> Result<Re
         warnings,
         completed_after,
     })
+}
+
+/// What there is to say about a follower that writes the log.
+fn of_follower(outcome: &beside::Outcome) -> Vec<Warning> {
+    let incomplete = outcome.incomplete.iter();
+    let incomplete = incomplete.map(|(process, why)| Warning::Incomplete {
+        process: process.clone(),
+        why: why.to_string(),
+    });
+    let ended = outcome.follower.map(Warning::FollowerEnded);
+    let goes_on = outcome.goes_on.then_some(Warning::FollowerGoesOn);
+    ended.into_iter().chain(goes_on).chain(incomplete).collect()
 }
 
 /// A recording that is about to begin: its folder is there, and says what will run.

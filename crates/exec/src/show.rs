@@ -5,7 +5,6 @@ use std::path::Path;
 
 use hindcast_execlog::event::FLAG_ECHO;
 use hindcast_execlog::files::End;
-use hindcast_execlog::reference::Given;
 use hindcast_execlog::{Event, Kind};
 use serde::Serialize;
 
@@ -309,7 +308,6 @@ fn what(event: &Event<'_>, names: &Names) -> String {
             names.of(number(payload.get(..2).unwrap_or_default()) as u16)
         ),
         Some(Kind::File) => text(payload.get(4..).unwrap_or_default()),
-        Some(Kind::Given) => text(payload.get(Given::BYTES..).unwrap_or_default()),
         _ => String::new(),
     }
 }

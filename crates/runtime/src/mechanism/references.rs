@@ -1,11 +1,12 @@
 //! Reads of large files, in a recording that a follower writes: the event says which bytes of which
 //! file they were, and the follower reads them as well.
 //!
-//! A read says nothing of where its descriptor stands, and asking the kernel each time would cost as
-//! much as the log. So a position is kept here, for open files of which it can be known: those that
-//! one thread alone has used since it opened them, through whichever descriptors. All that makes it
-//! uncertain (another thread, a child, a call that moves it unseen) takes the number from the open
-//! file *before* it happens, and a read looks for the number *after* it: what it finds then is true.
+//! A read says nothing of where its descriptor stands, and asking the kernel each time would cost
+//! as much as the log. So a position is kept here, for open files of which it can be known: those
+//! that one thread alone has used since it opened them, through whichever descriptors. All that
+//! makes it uncertain (another thread, a child, a call that moves it unseen) takes the number from
+//! the open file *before* it happens, and a read looks for the number *after* it: what it finds
+//! then is true.
 
 use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, Ordering};
 

@@ -1,5 +1,5 @@
-//! What is left out of the event of a call: bytes that were read from a file, and that a follower or
-//! a replay reads from it again.
+//! What is left out of the event of a call: bytes that were read from a file, and that a follower
+//! or a replay reads from it again.
 
 use hindcast_execlog::event::FLAG_REFERENCE;
 
