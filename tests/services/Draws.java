@@ -65,7 +65,13 @@ public class Draws {
     /** One request of a connection, whose answer is the work of another thread. */
     static void hand(Socket client, ExecutorService pool) throws Exception {
         BufferedReader reader = new BufferedReader(new InputStreamReader(client.getInputStream()));
-        String way = reader.readLine().split(" ")[1].substring(1);
+        String line = reader.readLine();
+        if (line == null) {
+            // Somebody looked whether it listens.
+            client.close();
+            return;
+        }
+        String way = line.split(" ")[1].substring(1);
         while (!reader.readLine().isEmpty()) {}
         pool.execute(() -> {
             String answer = answer(way);

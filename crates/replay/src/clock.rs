@@ -2,6 +2,7 @@
 //!
 //! A value is such a time only if it was one when the original ran, and is one now; see [`Window`].
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use chrono::{DateTime, NaiveDate, NaiveDateTime};
@@ -61,6 +62,21 @@ impl Window {
         })
     }
 
+    /// A cookie of this run with the number of seconds until it expires that the recorded one says,
+    /// if each was written when its run was: how many are left depends on how fast a request was.
+    pub fn with_age_of(&self, recorded: &[u8], cookie: Vec<u8>) -> Vec<u8> {
+        let both = written(recorded).zip(written(&cookie));
+        match both.filter(|((before, _), (after, _))| self.moved(*before, *after)) {
+            Some(((_, recorded_at), (_, at))) => [
+                &cookie[..at.start],
+                &recorded[recorded_at],
+                &cookie[at.end..],
+            ]
+            .concat(),
+            None => cookie,
+        }
+    }
+
     pub fn epochs_moved(&self, before: f64, after: f64) -> bool {
         epochs(before)
             .zip(epochs(after))
@@ -70,6 +86,23 @@ impl Window {
     pub fn epoch_is_of_either(&self, value: f64) -> bool {
         epochs(value).any(|time| self.is_of_either(time))
     }
+}
+
+/// When a cookie was written that says how many seconds from then it expires, and when; and where
+/// it says how many.
+fn written(cookie: &[u8]) -> Option<(Time, Range<usize>)> {
+    static EXPIRES: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new("(?i-u);\\s*expires=([^;]+)").expect("it is a regular expression")
+    });
+    static AGE: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new("(?i-u);\\s*max-age=([0-9]{1,9})").expect("it is a regular expression")
+    });
+    let value = |of: &Regex| of.captures(cookie)?.get(1).map(|found| found.range());
+    let text = |range| str::from_utf8(&cookie[range]).ok();
+    let (expires, _) = parse_time(text(value(&EXPIRES)?)?.trim())?;
+    let age = value(&AGE)?;
+    let seconds: Micros = text(age.clone())?.parse().ok()?;
+    Some((expires.shift(-seconds * 1_000_000), age))
 }
 
 /// A moment, or a day.
@@ -209,14 +242,17 @@ impl Window {
 mod tests {
     use super::*;
 
-    fn is_same(before: &str, after: &str) -> bool {
+    fn window() -> Window {
         let at = |text: &str| parse_time(text).unwrap().0.from;
-        let window = Window {
+        Window {
             original: (at("2024-05-01T12:00:00Z"), at("2024-05-01T12:10:00Z")),
             run: (at("2024-06-03T09:00:00Z"), at("2024-06-03T09:05:00Z")),
             replayed: None,
-        };
-        window.with_times_of(before.as_bytes(), after.as_bytes()) == before.as_bytes()
+        }
+    }
+
+    fn is_same(before: &str, after: &str) -> bool {
+        window().with_times_of(before.as_bytes(), after.as_bytes()) == before.as_bytes()
     }
 
     #[test]
@@ -246,5 +282,24 @@ mod tests {
         assert!(is_same(&cookie(then), &cookie(now)));
         let later = "Wed, 05 Jun 2024 09:05:01 GMT";
         assert!(!is_same(&cookie(then), &cookie(later)));
+    }
+    #[test]
+    fn a_cookie_says_how_many_seconds_are_left_until_it_expires() {
+        let cookie =
+            |time: &str, age: u32| format!("a=b; Expires={time} GMT; Max-Age={age}; HttpOnly");
+        let recorded = cookie("Thu, 02 May 2024 12:10:00", 86_400);
+        let as_recorded = |replayed: String| {
+            let cookie = window().with_age_of(recorded.as_bytes(), replayed.into_bytes());
+            String::from_utf8(cookie).unwrap()
+        };
+        let (expires, other) = ("Tue, 04 Jun 2024 09:03:00", "Wed, 05 Jun 2024 09:03:00");
+        // It was written a moment later than the session was made.
+        assert_eq!(
+            as_recorded(cookie(expires, 86_397)),
+            cookie(expires, 86_400)
+        );
+        // It lasts for longer, or for less.
+        assert_eq!(as_recorded(cookie(other, 86_397)), cookie(other, 86_397));
+        assert_eq!(as_recorded(cookie(expires, 3_600)), cookie(expires, 3_600));
     }
 }

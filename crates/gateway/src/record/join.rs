@@ -28,8 +28,8 @@ use hindcast_wire::sql::Fingerprint;
 /// microseconds of the recording.
 const STRANGER: Micros = 5_000_000;
 
-/// For so long what the service may read later of a transaction's end is waited for, in microseconds
-/// of the recording. A loop may be busy with something else meanwhile. What nobody sent, as the inner
+/// For so long it is waited until the service reads that a transaction has ended, in microseconds
+/// of the recording: a loop may be busy with something else. What nobody sent, as the inner
 /// transactions of a procedure, is not waited for any longer.
 const UNREAD: Micros = 60_000_000;
 

@@ -296,6 +296,10 @@ fn as_recorded(
         let restored = known
             .restored(value, Way::Plain, own)
             .unwrap_or_else(|| value.clone());
+        let restored = match name.eq_ignore_ascii_case("set-cookie") {
+            true => window.with_age_of(recorded, restored),
+            false => restored,
+        };
         // The tag of a body that was restored was made of what it was.
         let is_tag = name.eq_ignore_ascii_case("etag") && changed;
         if is_tag || window.with_times_of(recorded, &restored) == *recorded {

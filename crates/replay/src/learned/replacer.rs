@@ -2,8 +2,8 @@
 //!
 //! A value is found as a whole token only: no letter and no digit stands beside it. It is found as
 //! it is, as a URL has it, and as a page has it, and what takes its place is written in the same
-//! way. A text is gone through once, however many values are known: each is looked up by the first of
-//! its words, so that a value is found before what stands at its end by itself.
+//! way. A text is gone through once, however many values are known: each is looked up by the first
+//! of its words, so that a value is found before what it begins with.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -2,9 +2,9 @@
 //!
 //! What is put in calls methods of [`SHIM`]: one in front of the last instruction of some kind, and
 //! one at the method's beginning, or either. Where the former is the last instruction of all, no
-//! jump and no table has to change: what jumped to it jumps to what was put in. Elsewhere the method
-//! may have no jumps. What is put in at the beginning moves all alike, by a multiple of four, since
-//! tables of jumps begin at one; what says a place that is no distance is moved with it.
+//! jump and no table has to change: what jumped to it jumps to what was put in. Elsewhere the
+//! method may have no jumps. What is put in at the beginning moves all alike, by a multiple of
+//! four, since tables of jumps begin at one; what says a place that is no distance is moved too.
 //!
 //! **The invariant to keep**: a class that is not understood stays as it is.
 

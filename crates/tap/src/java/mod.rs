@@ -1,6 +1,6 @@
-//! A Java machine. Its generators of random numbers keep state from one request to the next, so what
-//! they give to a request is replaced by what is drawn for it. Its pools of threads work for who
-//! handed them the work: a server that reads requests in a loop hands each to another thread.
+//! A Java machine. Its generators of random numbers keep state from one request to the next, so
+//! what they give to a request is replaced by what is drawn for it. Its pools of threads work for
+//! who handed them the work: a server that reads requests in a loop hands each to another thread.
 //!
 //! ```text
 //!   dlopen of the machine's ──▶ class      some methods of Java's own classes call ours
