@@ -142,9 +142,9 @@ pub struct RecordArgs {
     /// Take a base before the first request, so that a replay has something to start from
     #[arg(long, value_enum, default_value_t = BaseMethod::None)]
     pub base: BaseMethod,
-    /// Take another base this often, e.g. 10m, at a moment when nothing is in flight: a replay from
-    /// the middle starts from the nearest one. Each is a dump of the database, beside the recording,
-    /// that pg_dump makes while the service goes on
+    /// Take another base this often, e.g. 10m, at a moment when nothing is in flight: a replay
+    /// from the middle starts from the nearest one. Each is a dump of the database, beside the
+    /// recording, that pg_dump makes while the service goes on
     #[arg(long, value_name = "TIME", value_parser = standby::span)]
     pub base_every: Option<Duration>,
     /// Raise sessions that do not choose, where their default is weaker. The service must then

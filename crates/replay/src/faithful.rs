@@ -10,7 +10,7 @@ use hindcast_trace::{self as trace, Gap, Trace};
 
 use crate::compare::{self, Compare, Ignore, Seen};
 use crate::coordinator::Coordinator;
-use crate::final_state;
+use crate::final_state::{self, Originals};
 use crate::hold::Code;
 use crate::monitor::Monitor;
 use crate::plan::Plan;
@@ -83,8 +83,13 @@ pub async fn run(
     running.shut_down().await;
 
     let monitor = &shared.monitor;
+    let originals = Originals {
+        given: options.compare_with.as_ref(),
+        recorded: options.recorded_database.as_ref(),
+    };
+    let complete = complete || options.keep_going;
     let final_state =
-        final_state::compare(&trace, &plan, &options, &connector, complete, &shared).await?;
+        final_state::compare(&trace, &plan, originals, &connector, complete, &shared).await?;
     let first = monitor.with(|coordinator| coordinator.divergences().next().cloned());
     let ghosts = monitor.with(|coordinator| coordinator.counts().ghosts > 0);
     let cause = first.and_then(|first| compare.redacted.cause(&first, ghosts));

@@ -1,11 +1,10 @@
 //! Compares the tables at the end of a replay with those at the end of the recording.
 
-use hindcast_pg::ConnectOptions;
 use hindcast_pg::tokio::{Client, Connector};
+use hindcast_pg::{ConnectOptions, DatabaseUrl};
 use hindcast_state::{RowDifference, TableDifference};
 use hindcast_trace::{TableDigest, Trace};
 
-use crate::faithful::ReplayOptions;
 use crate::plan::Plan;
 use crate::redacted::Redacted;
 use crate::run::ReplayError;
@@ -19,11 +18,21 @@ const ROWS_TOLD: usize = 10;
 /// In the place of what a rule leaves out.
 const REDACTED: &str = "redacted";
 
-/// Tells the coordinator of each table that differs. `complete`: the replay came to its end.
+/// Databases in which the rows may be that the recording ended with.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Originals<'a> {
+    /// As the user says.
+    pub given: Option<&'a DatabaseUrl>,
+    /// If nothing was written to it since.
+    pub recorded: Option<&'a DatabaseUrl>,
+}
+
+/// Tells the coordinator of each table that differs. `complete`: the replay came to its end, or
+/// was to go on to it.
 pub async fn compare(
     trace: &Trace,
     plan: &Plan,
-    options: &ReplayOptions,
+    originals: Originals<'_>,
     connector: &Connector,
     complete: bool,
     shared: &Shared,
@@ -35,7 +44,7 @@ pub async fn compare(
     if !plan.reaches_end {
         return not(NotCompared::RangeEndsBefore);
     }
-    if !complete && !options.keep_going {
+    if !complete {
         return not(NotCompared::StoppedBefore);
     }
     let named = ConnectOptions::named("hindcast final state");
@@ -54,7 +63,7 @@ pub async fn compare(
         }
         differs = true;
         if theirs.is_none() {
-            theirs = Some(recorded_state(trace, options, &expected.tables).await?);
+            theirs = Some(recorded_state(trace, originals, &expected.tables).await?);
         }
         let differences = match theirs.as_ref().and_then(Option::as_ref) {
             Some(theirs) => rows_that_differ(trace, theirs, &ours, table).await,
@@ -119,14 +128,14 @@ async fn only_drawn(
 /// nothing was written to it since.
 async fn recorded_state(
     trace: &Trace,
-    options: &ReplayOptions,
+    originals: Originals<'_>,
     expected: &[TableDigest],
 ) -> Result<Option<Client>, ReplayError> {
     let named = ConnectOptions::named("hindcast comparison");
-    if let Some(url) = &options.compare_with {
+    if let Some(url) = originals.given {
         return Ok(Some(Client::connect(url, &named).await?));
     }
-    let Some(url) = &options.recorded_database else {
+    let Some(url) = originals.recorded else {
         return Ok(None);
     };
     // It is a help, and need not be there any more.

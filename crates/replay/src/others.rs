@@ -197,7 +197,7 @@ pub struct Others {
     gates: Vec<(String, Listener)>,
     places: Vec<(Address, Address)>,
     serving: JoinSet<()>,
-    /// Vouches for those whom the service calls encrypted, if it does, and where its certificate is.
+    /// Vouches for those whom the service calls encrypted; and where its certificate is.
     authority: Option<(Arc<Authority>, OsString)>,
     /// Of the gates' sockets.
     folder: tempfile::TempDir,

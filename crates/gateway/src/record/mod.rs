@@ -27,6 +27,7 @@ mod catalog;
 mod error;
 mod extension;
 mod final_state;
+mod flights;
 mod front;
 mod join;
 mod kept;
@@ -309,9 +310,6 @@ async fn begin(
 ) -> Result<Recording, RecordError> {
     let (listen, pg_listen) = (bound.listen(), bound.pg_listen());
     sink.catalog_read(asked.catalog);
-    if options.moments {
-        sink.flights().turn_on();
-    }
     let listens = (listen.as_ref(), pg_listen.as_ref());
     let recorder = recorder(&options, &sink, &asked.facts, listens);
     introduce(&sink, &recorder, options.base.as_ref());
@@ -423,6 +421,9 @@ async fn create_trace(options: &RecordOptions) -> Result<(Writer, Arc<Sink>), Op
     let (writer, number) = created.expect("creating a trace does not panic")?;
     let prefix = requests::random().max(1);
     let sink = Sink::new(writer.clone(), number, prefix, options.writer.durable);
+    if options.moments {
+        sink.flights().turn_on();
+    }
     Ok((writer, Arc::new(sink)))
 }
 

@@ -14,8 +14,8 @@ use hindcast_trace::{
 use hindcast_wire::sql::SchemaChange;
 
 use super::catalog::{Catalog, Known};
+use super::flights::Flights;
 use super::ledger::Ledger;
-use super::moments::Flights;
 use super::present::Present;
 use super::requests::Requests;
 use super::status::{Counters, Status};

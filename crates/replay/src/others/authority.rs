@@ -1,5 +1,5 @@
-//! An authority for one replay. It vouches for whomever the service calls, so that calls which the
-//! service encrypts can be answered from the recording.
+//! An authority for one replay. It vouches for all whom the service calls, so that calls which it
+//! encrypts can be answered from the recording.
 //!
 //! The service's own TLS does all that it did: it makes a real handshake, asks for a certificate of
 //! the name that it called and verifies it. Only whom it trusts is said by its environment. Nobody
