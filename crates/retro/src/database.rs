@@ -6,7 +6,7 @@ use std::ops::Range;
 use hindcast_pg::tokio::Client;
 use hindcast_pg::{ConnectError, ConnectOptions, DatabaseUrl, Error};
 use hindcast_replay::{RestoreError, Start, restore_with};
-use hindcast_rewind::pins::{Pinned, forget_array_type};
+use hindcast_rewind::pins::{Pinned, forget_types};
 use hindcast_rewind::{Options as RewindOptions, Rewound};
 use hindcast_trace::Trace;
 
@@ -196,7 +196,7 @@ pub async fn watch_deletions(client: &Client, is_superuser: bool) -> Result<(), 
         client
             .batch_execute("SET LOCAL allow_system_table_mods = on")
             .await?;
-        forget_array_type(client, "hindcast_watch.deleted").await?;
+        forget_types(client, "hindcast_watch.deleted").await?;
     }
     client.batch_execute("COMMIT").await
 }

@@ -65,7 +65,7 @@ impl Holder {
         let over = match tag {
             client::TERMINATE => {
                 out.to_server.put_slice(&frame.0);
-                Some(false)
+                Some(served.is_through())
             }
             _ => match served.answer(tag, &mut out.to_client) {
                 Progress::Continues => None,

@@ -136,7 +136,7 @@ async fn prepare_within(client: &Client, reserved: Reserved) -> Result<Pinned, P
         .batch_execute(include_str!("functions.sql"))
         .await
         .map_err(failed("replace functions"))?;
-    forget_array_type(client, "pg_catalog.hindcast_reserved")
+    forget_types(client, "pg_catalog.hindcast_reserved")
         .await
         .map_err(failed("hide a type"))?;
     let mut pinned = Pinned {
@@ -152,18 +152,21 @@ async fn prepare_within(client: &Client, reserved: Reserved) -> Result<Pinned, P
     Ok(pinned)
 }
 
-/// Takes from a table of ours the type of its arrays: drivers list the types that there are when
-/// they connect. In a transaction with `allow_system_table_mods`.
-pub async fn forget_array_type(client: &Client, table: &str) -> Result<(), hindcast_pg::Error> {
+/// Takes from a table of ours the types of its rows and of arrays of them: drivers list the types
+/// that there are, and no service is to see more of them than it did. A table needs none: those
+/// that hold what is too long for a row have none either. In a transaction with
+/// `allow_system_table_mods`.
+pub async fn forget_types(client: &Client, table: &str) -> Result<(), hindcast_pg::Error> {
     let forget = format!(
-        "WITH row_type AS ( \
-             UPDATE pg_catalog.pg_type SET typarray = 0 \
-             WHERE oid = (SELECT c.reltype FROM pg_catalog.pg_class c WHERE c.oid = {}::pg_catalog.regclass) RETURNING oid \
-         ), array_type AS ( \
-             DELETE FROM pg_catalog.pg_type t USING row_type WHERE t.typelem = row_type.oid RETURNING t.oid \
+        "WITH own AS ( \
+             SELECT c.oid, c.reltype FROM pg_catalog.pg_class c WHERE c.oid = {}::pg_catalog.regclass AND c.reltype <> 0 \
+         ), without AS ( \
+             UPDATE pg_catalog.pg_class c SET reltype = 0 FROM own WHERE c.oid = own.oid \
+         ), forgotten AS ( \
+             DELETE FROM pg_catalog.pg_type t USING own WHERE own.reltype IN (t.oid, t.typelem) RETURNING t.oid \
          ) \
-         DELETE FROM pg_catalog.pg_depend d USING array_type \
-         WHERE d.classid = 'pg_catalog.pg_type'::pg_catalog.regclass AND d.objid = array_type.oid",
+         DELETE FROM pg_catalog.pg_depend d USING forgotten \
+         WHERE d.classid = 'pg_catalog.pg_type'::pg_catalog.regclass AND d.objid = forgotten.oid",
         quote_literal(table)
     );
     client.batch_execute(&forget).await

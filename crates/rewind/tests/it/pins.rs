@@ -765,3 +765,23 @@ async fn who_asks_for_the_recorded_database_is_told_its_name() {
     ask(&service, "DISCARD ALL").await;
     assert_eq!(ask(&service, own).await, "it's|1");
 }
+
+/// PHP's driver asks for all types that there are.
+#[tokio::test]
+async fn there_are_as_many_types_as_before() {
+    let cluster = Cluster::temporary_async(Options::throw_away())
+        .await
+        .unwrap();
+    let client = cluster.connect("postgres").await.unwrap();
+    let types = "SELECT count(*) FROM pg_type";
+    let before = ask(&client, types).await;
+    client.batch_execute("CREATE SEQUENCE s").await.unwrap();
+    let sequence = oid(&client, "s").await;
+    let mut reserved = Reserved::default();
+    reserved.add(SequenceValue { sequence, value: 1 }, 1);
+    prepare(&client, reserved).await.unwrap();
+    assert_eq!(ask(&client, types).await, before);
+    // What the table holds is found all the same, also by another session.
+    let other = cluster.connect("postgres").await.unwrap();
+    assert_eq!(ask(&other, "SELECT nextval('s')").await, "2");
+}

@@ -681,6 +681,27 @@ fn what_was_cut_off_by_the_end_of_its_session_is_whole_where_that_ends_again() {
             ! in None
         "#]],
     );
+    // It says that it closes it.
+    check(
+        "@ claim serve 4
+         @ recorded C BEGIN | Z T | T a | D 1 | C SELECT 1 | Z T
+         > Q BEGIN {5}
+         > Q SELECT a FROM t
+         > X",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            ! claim of request 5: Serve(Tx(4))
+            » [rollback*]
+            « T a
+            « D 1
+            « C SELECT 1
+            « Z T
+            ! 4 was served whole
+            » X
+        "#]],
+    );
 }
 
 /// An ORM ends what it has read with by `ROLLBACK`. A cache has what it read originally, and lacks
