@@ -123,7 +123,8 @@ mod tests {
         let divided = |size| divide(&[0, 2, 4, 6], 7, size).collect::<Vec<_>>();
         assert_eq!(divided(1), [0..2, 2..4, 4..6, 6..7]);
         assert_eq!(divided(3), [0..4, 4..7]);
-        assert_eq!(divided(100), [0..7]);
+        assert_eq!(divided(100).first(), Some(&(0..7)));
+        assert_eq!(divided(100).len(), 1);
         assert_eq!(divide(&[], 7, 3).count(), 0);
     }
 }
