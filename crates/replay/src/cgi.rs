@@ -3,7 +3,8 @@
 //! Such a request has no place for a number that the service would not see. So the number stands at
 //! the connection's place on the board, before anything is sent.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 
 use hindcast_gateway::inside::CgiProtocol;
 use hindcast_taplog::board::Line;
@@ -22,6 +23,7 @@ pub async fn send(
     request: &Request,
     traceparent: Option<&str>,
     inside: Option<(&Pins, u64)>,
+    log: Option<&File>,
 ) -> Result<Seen, String> {
     let bytes = protocol.encode(request, traceparent)?;
     let refused = |error: io::Error| format!("{place} does not accept connections: {error}");
@@ -30,6 +32,7 @@ pub async fn send(
         request,
         bytes,
         inside,
+        log,
     };
     match place {
         Place::Tcp(url) => {
@@ -55,6 +58,8 @@ struct Exchange<'a> {
     bytes: Vec<u8>,
     /// And the number that the service's taps know it by.
     inside: Option<(&'a Pins, u64)>,
+    /// Where the service's output goes.
+    log: Option<&'a File>,
 }
 
 impl Exchange<'_> {
@@ -102,6 +107,11 @@ impl Exchange<'_> {
             pins.sent_by(line);
         }
         let answered = answer.finish(whole?)?;
+        if let Some(mut log) = self.log.filter(|_| !answered.said.is_empty()) {
+            let said = String::from_utf8_lossy(&answered.said);
+            // The web server would have it in its log; a full disk there costs no request.
+            let _ = writeln!(log, "request {}: {}", self.request.id, said.trim_end());
+        }
         Ok(Seen {
             status: answered.status,
             headers: answered.headers,

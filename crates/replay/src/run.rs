@@ -401,6 +401,10 @@ impl Run {
                 .collect(),
             debug_wait: self.setting.debug_wait,
             pace: self.setting.pace,
+            service_output: self
+                .service
+                .as_ref()
+                .map(|service| Arc::clone(&service.output)),
         }
     }
 

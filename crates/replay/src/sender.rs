@@ -1,6 +1,7 @@
 //! Sends recorded requests again and compares what comes back.
 
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -56,6 +57,8 @@ pub struct Sender {
     pub inside: Option<Pins>,
     pub debug_wait: Option<RequestId>,
     pub pace: Pace,
+    /// What the service says by FastCGI goes there.
+    pub service_output: Option<Arc<File>>,
 }
 
 /// When requests are sent, as far as their order permits.
@@ -311,6 +314,7 @@ impl<'a> Sending<'a> {
             inside: self.sender.inside.clone(),
             compare: Arc::clone(&self.sender.compare),
             compared: compared && recorded.answer == Answer::Complete,
+            service_output: self.sender.service_output.clone(),
         };
         self.exchanges.spawn(async move {
             Done {
@@ -490,6 +494,7 @@ struct Exchange {
     inside: Option<Pins>,
     compare: Arc<dyn Compare>,
     compared: bool,
+    service_output: Option<Arc<File>>,
 }
 
 impl Exchange {
@@ -517,7 +522,16 @@ impl Exchange {
         };
         let inside = self.inside.as_ref().zip(number);
         let place = &self.service;
-        cgi::send(place, protocol, recorded, traceparent.as_deref(), inside).await
+        let log = self.service_output.as_deref();
+        cgi::send(
+            place,
+            protocol,
+            recorded,
+            traceparent.as_deref(),
+            inside,
+            log,
+        )
+        .await
     }
 
     /// The service got what its caller sent, if it was recorded from inside.

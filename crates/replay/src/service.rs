@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hindcast_pg::secret;
@@ -59,6 +60,8 @@ pub struct Service {
     /// waiting for a child closes its standard input.
     lifeline: Option<ChildStdin>,
     log: PathBuf,
+    /// The log as the service writes to it.
+    pub output: Arc<File>,
 }
 
 impl Service {
@@ -95,8 +98,9 @@ impl Service {
         log: &Path,
         change: impl FnOnce(&mut Command),
     ) -> Result<Self, ServiceError> {
-        let file = hindcast_private::create(log).and_then(|file| Ok((file.try_clone()?, file)));
-        let (out, err) = file.map_err(|source| ServiceError::Log {
+        let file = hindcast_private::create(log)
+            .and_then(|file| Ok((file.try_clone()?, file.try_clone()?, file)));
+        let (out, err, output) = file.map_err(|source| ServiceError::Log {
             path: log.to_owned(),
             source,
         })?;
@@ -120,6 +124,7 @@ impl Service {
             supervisor,
             lifeline,
             log: log.to_owned(),
+            output: Arc::new(output),
         })
     }
 

@@ -163,7 +163,18 @@ fn php_behind_a_web_server_by_tcp() {
         false,
         "tests/services/notes.php",
     );
-    php.php_fpm().is_recorded_and_replayed();
+    let php = php.php_fpm();
+    php.is_recorded_and_replayed();
+    // What PHP says goes to the web server, which is not there.
+    let log = php.stage.folder().join("service.log");
+    php.replay(&["--app-log", &log.display().to_string()]);
+    let said = std::fs::read_to_string(log).unwrap();
+    let line = said.lines().find(|line| line.ends_with("logs in"));
+    let line = line.unwrap_or_else(|| panic!("{said}"));
+    assert!(
+        line.starts_with("request ") && line.contains(": PHP message: "),
+        "{line}"
+    );
 }
 
 #[test]

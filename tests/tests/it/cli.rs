@@ -294,7 +294,7 @@ fn changed_code_diverges_at_a_named_place() {
     );
     for part in [
         "Verdict: diverged",
-        "(request 1)",
+        "(request 1, POST /subscribe), statement 3 of 3",
         "Expected: ",
         "Actual: ",
         "Hint: ",

@@ -408,6 +408,15 @@ pub fn learned(learning: &Learning) -> String {
     text
 }
 
+/// Of ghosts that may have been a request's.
+pub fn unattributed(transactions: u64) -> String {
+    format!(
+        "{} began while requests were in flight, and it is not known whether for one of them: they ran as ghosts, as recorded. \
+         Jobs and what a worker does when it starts do so, too; a request that needed one of them differs",
+        count(transactions, "transaction")
+    )
+}
+
 /// What the service wrote outside of requests, when it started or where that may have been done.
 pub fn write_undone(statement: &str, times: u64) -> String {
     let times = thousands(times);
@@ -469,10 +478,7 @@ fn remark(remark: &Remark) -> String {
         ),
         Remark::CallNotRecorded { what, times } => call_not_recorded(what, *times),
         Remark::NotPinned { what } => format!("not pinned: {what}"),
-        Remark::UnattributedTransactions { transactions } => format!(
-            "{} began while requests were in flight and carried no traceparent: they ran as ghosts, and the requests they belong to cannot be replayed (examples/README.md)",
-            count(*transactions, "transaction")
-        ),
+        Remark::UnattributedTransactions { transactions } => unattributed(*transactions),
         Remark::NotSentAgain { request, reason } => {
             format!("request {request} was not sent again: {reason}")
         }

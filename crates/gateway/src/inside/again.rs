@@ -21,6 +21,8 @@ pub struct Answered {
     pub status: u16,
     pub headers: Vec<(String, Vec<u8>)>,
     pub body: Vec<u8>,
+    /// What a web server would write into its log.
+    pub said: Vec<u8>,
 }
 
 impl CgiProtocol {
@@ -89,11 +91,11 @@ impl AnswerReader {
 
     /// The answer, if it is whole or the end of the connection ends it.
     pub fn finish(self, whole: bool) -> Result<Answered, String> {
-        let (begun, body, whole) = match self.0 {
-            Reads::FastCgi(answer) => (answer.begun, answer.body, whole),
+        let (begun, body, said, whole) = match self.0 {
+            Reads::FastCgi(answer) => (answer.begun, answer.body, answer.said, whole),
             Reads::Uwsgi(answer) => {
                 let whole = whole || matches!(answer.left, Some(Body::UntilClosed));
-                (answer.begun, answer.body, whole)
+                (answer.begun, answer.body, Vec::new(), whole)
             }
         };
         let bytes = body.len();
@@ -102,6 +104,7 @@ impl AnswerReader {
                 status,
                 headers: headers::to_record(&headers),
                 body,
+                said,
             }),
             Some(_) => Err(format!(
                 "the response broke off after {bytes} bytes of its body"

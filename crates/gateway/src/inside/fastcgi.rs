@@ -33,9 +33,12 @@ const END: u8 = 3;
 const PARAMS: u8 = 4;
 const STDIN: u8 = 5;
 const STDOUT: u8 = 6;
+const STDERR: u8 = 7;
 
 const RESPONDER: u16 = 1;
 
+/// What a request says is kept up to about here.
+const SAID_MAX: usize = 64 << 10;
 /// Of a record.
 const CONTENTS_MAX: usize = u16::MAX as usize;
 
@@ -309,6 +312,8 @@ pub(super) struct Answer {
     head: Gathered,
     pub begun: Option<(u16, HeaderMap)>,
     pub body: Vec<u8>,
+    /// What is for the web server's log, if it does not go on and on.
+    pub said: Vec<u8>,
 }
 
 impl Answer {
@@ -324,6 +329,9 @@ impl Answer {
                         self.begun = Some(cgi::answer(&headers?)?);
                     }
                     self.body.extend_from_slice(contents);
+                }
+                STDERR if self.said.len() < SAID_MAX => {
+                    self.said.extend_from_slice(piece.contents);
                 }
                 END if piece.ends => return Ok(true),
                 _ => {}

@@ -539,10 +539,9 @@ fn remark(remark: &Remark) -> String {
             "not pinned: {}; values that come from there may differ by themselves",
             cut(what, 200)
         ),
-        Remark::UnattributedTransactions { transactions } => format!(
-            "{} began while requests were in flight and carried no traceparent: they ran as ghosts, as recorded and not as changed (examples/README.md)",
-            count(*transactions, "transaction")
-        ),
+        Remark::UnattributedTransactions { transactions } => {
+            crate::render::verdict::unattributed(*transactions)
+        }
         Remark::LetGo { transactions, hint } => format!(
             "{} went on without the recorded order being kept, because nothing else would have moved: {}",
             count(*transactions, "transaction"),
