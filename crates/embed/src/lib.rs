@@ -30,10 +30,15 @@ impl Library<'_> {
         println!("cargo:rerun-if-env-changed={}", self.variable);
         let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
         let library = match std::env::var_os(self.variable) {
-            Some(given) => PathBuf::from(given),
+            Some(given) => {
+                let given = PathBuf::from(given);
+                println!("cargo:rerun-if-changed={}", given.display());
+                given
+            }
+            // Not if that changes: it is newer than the script that makes it, and everything would
+            // be built once more.
             None => self.build(&out),
         };
-        println!("cargo:rerun-if-changed={}", library.display());
         let embedded = out.join(self.name).with_extension("so");
         if let Err(error) = std::fs::copy(&library, &embedded) {
             let (from, to) = (library.display(), embedded.display());
