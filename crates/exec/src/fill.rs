@@ -98,10 +98,7 @@ impl Filling {
 
     fn look_at(&mut self, name: &str, is_alone: bool) -> io::Result<bool> {
         let folder = self.folder.join(name);
-        let Some(header) = std::fs::read(folder.join("process"))
-            .ok()
-            .and_then(|bytes| ProcessHeader::from_bytes(&bytes))
-        else {
+        let Some(header) = log::header(&self.folder, name) else {
             return Ok(false);
         };
         // Before the logs are looked at: what was written before the end is there then.
@@ -181,9 +178,7 @@ pub fn complete(folder: &Path) -> Result<(), Vec<(String, io::Error)>> {
 /// Whether a log of a process that has ended refers to files.
 pub fn is_incomplete(folder: &Path) -> bool {
     let of_process = |name: &String| {
-        let header = std::fs::read(folder.join(name).join("process")).ok();
-        let header = header.and_then(|bytes| ProcessHeader::from_bytes(&bytes));
-        header.is_some_and(|header| {
+        log::header(folder, name).is_some_and(|header| {
             let threads = 0..header.threads.load(Ordering::Relaxed);
             let path = |thread| folder.join(name).join(format!("t{thread}"));
             let refers = |thread| {

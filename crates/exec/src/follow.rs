@@ -18,13 +18,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use hindcast_execlog::Board;
 use hindcast_execlog::board::Leader;
 use hindcast_execlog::config::{Config, descriptors, follow};
 use hindcast_execlog::files::End;
-use hindcast_execlog::{Board, ProcessHeader};
 
 use crate::error::{ExecError, system};
 use crate::launch::{self, Image, Interface, Manner, Stage};
+use crate::log;
 use crate::report::{self, Report};
 use crate::watch::{self, Ended, Event, LOOK_EVERY, Signals};
 
@@ -440,9 +441,7 @@ pub(crate) fn is_lost(folder: &Path, ended: Ended) -> bool {
     while folder.join(format!("{name}+")).exists() {
         name.push('+');
     }
-    let header = std::fs::read(folder.join(name).join("process"))
-        .ok()
-        .and_then(|bytes| ProcessHeader::from_bytes(&bytes));
+    let header = log::header(folder, &name);
     let is_fault = matches!(
         signal,
         libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL

@@ -176,6 +176,12 @@ fn lineage(name: &str) -> Option<Vec<i64>> {
     }
 }
 
+/// What a process says of itself, as far as that is there and of this version.
+pub fn header(recording: &Path, name: &str) -> Option<Box<ProcessHeader>> {
+    let bytes = std::fs::read(recording.join(name).join("process")).ok()?;
+    ProcessHeader::from_bytes(&bytes)
+}
+
 impl Process {
     fn open(recording: &Path, name: String) -> Result<Process, LogError> {
         let folder = recording.join(&name);

@@ -178,16 +178,20 @@ pub(crate) fn spans(trace: &Trace) -> Result<Vec<Span>, ReadError> {
     Ok(spans)
 }
 
-/// The latest position at or before `from` at which no earlier request was in flight.
-fn quiet_before(spans: &[Span], from: usize) -> usize {
-    let (mut quiet, mut busy_until) = (0, Micros::MIN);
-    for (at, &(arrived, ended, _)) in spans.iter().enumerate().take(from + 1) {
-        if arrived > busy_until {
-            quiet = at;
-        }
+/// The positions at which no earlier request is in flight.
+pub(crate) fn quiet(spans: &[Span]) -> impl Iterator<Item = usize> {
+    let mut busy_until = Micros::MIN;
+    let is_quiet = move |(at, &(arrived, ended, _)): (usize, &Span)| {
+        let quiet = arrived > busy_until;
         busy_until = busy_until.max(ended);
-    }
-    quiet
+        quiet.then_some(at)
+    };
+    spans.iter().enumerate().filter_map(is_quiet)
+}
+
+/// The latest of them at or before `from`.
+fn quiet_before(spans: &[Span], from: usize) -> usize {
+    quiet(&spans[..=from]).last().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ impl Start {
         let exact = Plan::new(trace, from, to, None)?;
         let before = |base: &&Base| base.taken <= exact.period.start;
         let usable = || trace.bases().iter().rev().filter(before);
-        if let Some(base) = usable().find(|base| has_archive(base)) {
+        if let Some(base) = usable().find(|base| base.has_archive()) {
             return Ok(Self {
                 base: base.clone(),
                 plan: exact,
@@ -177,16 +177,6 @@ fn is_between_requests(trace: &Trace, base: &Base) -> Result<bool, PlanError> {
         }
     }
     Ok(true)
-}
-
-pub(crate) fn has_archive(base: &Base) -> bool {
-    matches!(
-        &base.kind,
-        BaseKind::Backup {
-            wal_archive: Some(_),
-            ..
-        }
-    )
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use hindcast_trace::{Micros, RequestId, Trace};
 
-use crate::plan::{PlanError, Span, spans};
-use crate::restore::has_archive;
+use crate::plan::{PlanError, Span, quiet, spans};
+use crate::restore::StartError;
 
 /// The range of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,12 +24,15 @@ pub struct Window {
 
 /// Windows of `size` requests or as few more as there are until the next moment at which one can
 /// begin.
-pub fn windows(trace: &Trace, size: NonZero<u64>) -> Result<Vec<Window>, PlanError> {
-    let spans = spans(trace)?;
+pub fn windows(trace: &Trace, size: NonZero<u64>) -> Result<Vec<Window>, StartError> {
+    let spans = spans(trace).map_err(PlanError::from)?;
     if spans.is_empty() {
-        return Err(PlanError::Empty);
+        return Err(PlanError::Empty.into());
     }
-    let archived = trace.bases().iter().find(|base| has_archive(base));
+    if trace.bases().is_empty() {
+        return Err(StartError::NoBase);
+    }
+    let archived = trace.bases().iter().find(|base| base.has_archive());
     let bases: Vec<Micros> = trace.bases().iter().map(|base| base.taken).collect();
     let places = places(&spans, &bases, archived.map(|base| base.taken));
     let window = |range: Range<usize>| {
@@ -49,20 +52,15 @@ pub fn windows(trace: &Trace, size: NonZero<u64>) -> Result<Vec<Window>, PlanErr
 /// from `archived` on, and the first one after each base.
 fn places(spans: &[Span], bases: &[Micros], archived: Option<Micros>) -> Vec<usize> {
     let mut bases = bases.iter().peekable();
-    let (mut busy_until, mut due) = (Micros::MIN, false);
-    let mut found = Vec::new();
-    for (at, &(arrived, ended, _)) in spans.iter().enumerate() {
+    let is_place = |&at: &usize| {
+        let arrived = spans[at].0;
+        let mut is_first = false;
         while bases.next_if(|&&taken| taken <= arrived).is_some() {
-            due = true;
+            is_first = true;
         }
-        let anywhere = archived.is_some_and(|taken| taken <= arrived);
-        if arrived > busy_until && (due || anywhere) {
-            found.push(at);
-            due = false;
-        }
-        busy_until = busy_until.max(ended);
-    }
-    found
+        is_first || archived.is_some_and(|taken| taken <= arrived)
+    };
+    quiet(spans).filter(is_place).collect()
 }
 
 /// `places` ascend and are below `end`.

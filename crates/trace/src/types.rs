@@ -323,6 +323,19 @@ pub struct Base {
     pub kind: BaseKind,
 }
 
+impl Base {
+    /// Whether the database can be had as of any moment after it.
+    pub fn has_archive(&self) -> bool {
+        matches!(
+            &self.kind,
+            BaseKind::Backup {
+                wal_archive: Some(_),
+                ..
+            }
+        )
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum BaseKind {
     /// A database in the same cluster, made with `CREATE DATABASE … TEMPLATE`.

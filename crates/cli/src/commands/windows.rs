@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use hindcast_replay::windows::{Window, windows};
-use hindcast_trace::BaseKind;
+use hindcast_trace::Trace;
 use serde_json::json;
 
 use super::setting::cannot_start;
@@ -13,10 +13,7 @@ use crate::render::format::{count, duration, time};
 
 pub fn run(args: &WindowsArgs) -> Result<Exit, CliError> {
     let trace = super::open(&args.trace)?;
-    let found = windows(&trace, args.size).map_err(|error| cannot_start(error.into()))?;
-    if trace.bases().is_empty() {
-        return Err(cannot_start(hindcast_replay::StartError::NoBase));
-    }
+    let found = windows(&trace, args.size).map_err(cannot_start)?;
     let mut out = std::io::stdout().lock();
     if !args.json {
         // Whoever reads may have seen enough, here and below (`hindcast windows | head`).
@@ -63,7 +60,7 @@ fn as_json(window: &Window) -> serde_json::Value {
 }
 
 /// How many requests are in no window, and what would give smaller ones.
-fn say_of_all(trace: &hindcast_trace::Trace, found: &[Window], size: u64) {
+fn say_of_all(trace: &Trace, found: &[Window], size: u64) {
     let covered: u64 = found.iter().map(|window| window.requests).sum();
     let before = trace.request_count().saturating_sub(covered);
     if before > 0 {
@@ -72,15 +69,7 @@ fn say_of_all(trace: &hindcast_trace::Trace, found: &[Window], size: u64) {
             count(before, "request")
         );
     }
-    let at_bases = trace.bases().iter().all(|base| {
-        !matches!(
-            &base.kind,
-            BaseKind::Backup {
-                wal_archive: Some(_),
-                ..
-            }
-        )
-    });
+    let at_bases = !trace.bases().iter().any(|base| base.has_archive());
     if at_bases && found.iter().any(|window| window.requests >= 2 * size) {
         eprintln!(
             "Hint: without archived WAL a window begins at a base, and there are {}: take more with `record --base-every`, or a backup with `hindcast base --wal-archive`",
