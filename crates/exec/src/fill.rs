@@ -35,6 +35,10 @@ use crate::log;
 const PIECE: u64 = 256 << 10;
 const HEADER: u64 = LogHeader::BYTES as u64;
 
+/// So much of the disk is left to what the program writes as long as it runs: its log ends where
+/// there is no room for it, and this one can be completed later.
+const LEFT: u64 = 16 << 20;
+
 /// A recording whose logs are being made whole.
 pub struct Filling {
     folder: PathBuf,
@@ -434,6 +438,9 @@ impl Log {
             out.resize(out.len().next_multiple_of(4), 0);
         }
         if let Some((whole, length)) = &mut self.whole {
+            if sent.socket.is_some() && room(whole.get_ref())? < LEFT + out.len() as u64 {
+                return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+            }
             whole.write_all(&out)?;
             *length += out.len() as u64;
         }
@@ -536,6 +543,17 @@ fn filled(
     out.extend(before);
     out.extend(read);
     Ok(bytes as u64)
+}
+
+/// How much may still be written to the disk that a file is on.
+fn room(file: &File) -> io::Result<u64> {
+    // SAFETY: all zeroes is a valid value of this plain structure.
+    let mut disk: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open, and the structure is ours.
+    match unsafe { libc::fstatvfs(file.as_raw_fd(), &raw mut disk) } {
+        0 => Ok(disk.f_bavail * disk.f_frsize),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 fn word(file: &File, at: usize) -> io::Result<u64> {

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
@@ -30,25 +31,30 @@ fn large_file(scene: &Scene, bytes: u32) -> PathBuf {
     path
 }
 
-/// A shell's script, recorded with a follower. It gets the file as `$1`, and what it may wait for
+/// A shell's script, recorded with a follower. It gets the file as `$1`, and what it may wait at
 /// as `$2`.
 fn script(scene: &Scene, text: &str, file: &Path) -> Program {
+    run(Command::new("mkfifo").arg(gate(scene)));
     Program::new("/bin/sh")
         .args(["-c", text, "sh"])
-        .args([file.to_owned(), go(scene)])
+        .args([file.to_owned(), gate(scene)])
         .options(["--follower"])
 }
 
-fn go(scene: &Scene) -> PathBuf {
-    scene.folder().join("go")
+fn gate(scene: &Scene) -> PathBuf {
+    scene.folder().join("gate")
 }
 
-/// Lets the script go on that waits for it.
+/// Lets the script go on that waits at its gate, as soon as it does.
 fn tell_to_go(scene: &Scene) {
-    fs::write(go(scene), "").expect("the scene's folder is ours");
+    let mut open = fs::OpenOptions::new();
+    open.write(true).custom_flags(libc::O_NONBLOCK);
+    let mut gate = wait_for("a script at its gate", || open.open(gate(scene)).ok());
+    gate.write_all(b"go\n").expect("the script reads it");
 }
 
-const WAIT: &str = r#"while [ ! -e "$2" ]; do sleep 0.01; done; "#;
+/// Waits for [`tell_to_go`], in the shell itself: each process more would be recorded as well.
+const WAIT: &str = r#"read -r _ < "$2"; "#;
 
 fn follower(server: &Process) -> u32 {
     wait_for("the follower", || strays::named(server.pid(), FOLLOWER))
@@ -121,10 +127,11 @@ fn reads_are_known_wherever_the_descriptor_stands() {
 fn the_recording_is_whole_when_the_follower_is_killed() {
     let scene = Scene::new("beside-killed");
     let file = large_file(&scene, 3_000_000);
-    let text = format!(r#"cksum "$1"; {WAIT} cksum "$1""#);
+    let text = format!(r#"{WAIT} cksum "$1"; {WAIT} cksum "$1""#);
     let server = scene.start_recording(&script(&scene, &text, &file));
     let follower = follower(&server);
     signal(follower, "-STOP");
+    tell_to_go(&scene);
     wait_until_it_refers(&scene, 2_000_000);
     signal(follower, "-KILL");
     wait_for("the end of the follower", || {
@@ -272,7 +279,8 @@ fn a_recording_that_found_no_room_is_completed_later() {
     );
     assert!(output.status.success(), "{said}");
     let sums: Vec<&str> = text.lines().collect();
-    assert_eq!((sums.len(), sums[0]), (2, sums[1]), "{said}");
+    assert_eq!(sums.len(), 2, "{text}{said}");
+    assert_eq!(sums[0], sums[1], "{said}");
     assert!(
         said.contains("refers to files, and could not be completed"),
         "{said}"
