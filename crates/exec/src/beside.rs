@@ -161,8 +161,11 @@ fn follow(folder: &Path, socket: OwnedFd, board: &Board) {
     let mut pause = *PAUSES.start();
     loop {
         let round = filling.round();
-        let has_room = filling.failed.is_empty() && filling.files() < files_most;
-        board.takes.store(has_room.into(), Ordering::Relaxed);
+        // Where only room is lacking the program has none either for what it would log instead.
+        let mut failed = filling.failed.iter();
+        let takes = filling.files() < files_most
+            && failed.all(|(_, error)| error.kind() == std::io::ErrorKind::StorageFull);
+        board.takes.store(takes.into(), Ordering::Relaxed);
         board.rounds.fetch_add(1, Ordering::Release);
         if round.moved {
             pause = *PAUSES.start();

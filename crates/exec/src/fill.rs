@@ -321,7 +321,7 @@ struct Log {
     at: u64,
     /// The log that refers to nothing, once it is another one, and how long it is.
     whole: Option<(io::BufWriter<File>, u64)>,
-    /// Bytes of files that were put into it.
+    /// Bytes of files that were put into it, and of what named these.
     read: u64,
     /// It goes no further, because of this.
     cut: Option<String>,
@@ -402,6 +402,7 @@ impl Log {
             if event.kind == Kind::Given as u16 {
                 self.begin(taken)?;
                 self.know(&event, files, sent);
+                self.read += Given::BYTES as u64;
             } else if let Some(reference) = reference(&event) {
                 used.entry(reference.file).or_insert((out.len(), self.read));
                 let whole = filled(&event, &reference, files.get(&reference.file), &mut out);

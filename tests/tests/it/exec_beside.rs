@@ -76,6 +76,11 @@ fn referred(scene: &Scene) -> u64 {
     logs.values().map(word).sum()
 }
 
+/// Whether an event names a file that others may refer to.
+fn names_a_file(log: &Path) -> bool {
+    Recorded::each(log, |event| event.kind == Kind::Given as u16).contains(&true)
+}
+
 fn wait_until_it_refers(scene: &Scene, bytes: u64) {
     wait_for("reads that refer to the file", || {
         (referred(scene) >= bytes).then_some(())
@@ -88,8 +93,7 @@ fn assert_whole(scene: &Scene) {
     let logs = Recorded::in_folder(scene.recording()).logs();
     for (name, log) in logs {
         assert!(!log.with_extension("whole").exists(), "{name}");
-        let named = Recorded::each(&log, |event| event.kind == Kind::Given as u16);
-        assert!(!named.contains(&true), "{name}");
+        assert!(!names_a_file(&log), "{name}");
     }
 }
 
@@ -143,6 +147,28 @@ fn the_recording_is_whole_when_the_follower_is_killed() {
     let recorded = Outcome::of_end(server);
     recorded.assert_code(0);
     recorded.assert_said(&["the follower that writes the log ended before the program (SIGKILL)"]);
+    assert_whole(&scene);
+    scene.assert_replays(&recorded);
+}
+
+/// Its log is completed as well, though no read refers to the file.
+#[test]
+fn a_file_that_is_opened_and_not_read_is_no_matter() {
+    let scene = Scene::new("beside-opened");
+    let file = large_file(&scene, 400_000);
+    let text = format!(r#"{WAIT} exec 3< "$1"; {WAIT} echo done"#);
+    let server = scene.start_recording(&script(&scene, &text, &file));
+    let follower = follower(&server);
+    signal(follower, "-STOP");
+    tell_to_go(&scene);
+    wait_for("an event that names the file", || {
+        let logs = Recorded::in_folder(scene.recording()).logs();
+        logs.values().any(|log| names_a_file(log)).then_some(())
+    });
+    signal(follower, "-KILL");
+    tell_to_go(&scene);
+    let recorded = Outcome::of_end(server);
+    recorded.assert_code(0);
     assert_whole(&scene);
     scene.assert_replays(&recorded);
 }

@@ -196,6 +196,8 @@ pub fn opened(thread: &mut Current, descriptor: i32) {
         open.descriptors.store(0, Ordering::Release);
         return;
     }
+    // A log that names a file is to be completed, even if no read of it follows.
+    thread.writer.refers(Given::BYTES);
     thread
         .writer
         .append(Kind::Given, &[&given.to_bytes(), path]);
