@@ -17,27 +17,21 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use hindcast_execlog::event::{self, FLAG_ECHO, FLAG_REFERENCE};
 use hindcast_execlog::files::End;
-use hindcast_execlog::reference::{FileState, Given, Reference, Stat, ends};
-use hindcast_execlog::{Event, Kind, LogHeader, ProcessHeader};
+use hindcast_execlog::{LogHeader, ProcessHeader};
 
 use crate::log;
+use sources::{Sent, Source};
+use thread_log::Log;
 
-/// How much of a log is looked at together.
-const PIECE: u64 = 256 << 10;
-const HEADER: u64 = LogHeader::BYTES as u64;
-
-/// So much of the disk is left to what the program writes as long as it runs: its log ends where
-/// there is no room for it, and this one can be completed later.
-const LEFT: u64 = 16 << 20;
+mod sources;
+mod thread_log;
 
 /// A recording whose logs are being made whole.
 pub struct Filling {
@@ -62,10 +56,7 @@ impl Filling {
     pub fn new(folder: &Path, socket: Option<OwnedFd>) -> Filling {
         Filling {
             folder: folder.into(),
-            sent: Sent {
-                socket,
-                files: HashMap::new(),
-            },
+            sent: Sent::new(socket),
             processes: BTreeMap::new(),
             over: HashSet::new(),
             failed: Vec::new(),
@@ -75,7 +66,7 @@ impl Filling {
     /// Files that are open.
     pub fn files(&self) -> usize {
         let known = self.processes.values().map(|process| process.files.len());
-        self.sent.files.len() + known.sum::<usize>()
+        self.sent.files() + known.sum::<usize>()
     }
 
     /// Looks at every log, and does what there is to do.
@@ -137,38 +128,6 @@ impl Filling {
     }
 }
 
-/// The files that the program has opened, as it sends them.
-struct Sent {
-    /// `None`: it has ended.
-    socket: Option<OwnedFd>,
-    files: HashMap<u32, OwnedFd>,
-}
-
-impl Sent {
-    /// Takes what is there. Whether there is nobody left who could send more.
-    fn receive(&mut self) -> bool {
-        let Some(socket) = &self.socket else {
-            return true;
-        };
-        loop {
-            match receive(socket) {
-                Ok(Some((number, Some(file)))) => drop(self.files.insert(number, file)),
-                Ok(Some((_, None))) => {}
-                Ok(None) => return true,
-                Err(_) => return false,
-            }
-        }
-    }
-
-    /// A file is sent before the log names it.
-    fn take(&mut self, number: u32) -> Option<OwnedFd> {
-        self.files.remove(&number).or_else(|| {
-            self.receive();
-            self.files.remove(&number)
-        })
-    }
-}
-
 /// Makes the recording of a program that has ended whole. What kept it from that, by process.
 pub fn complete(folder: &Path) -> Result<(), Vec<(String, io::Error)>> {
     let mut filling = Filling::new(folder, None);
@@ -187,7 +146,9 @@ pub fn is_incomplete(folder: &Path) -> bool {
             let path = |thread| folder.join(name).join(format!("t{thread}"));
             let refers = |thread| {
                 File::open(path(thread))
-                    .and_then(|file| word(&file, std::mem::offset_of!(LogHeader, referred)))
+                    .and_then(|file| {
+                        thread_log::word(&file, std::mem::offset_of!(LogHeader, referred))
+                    })
                     .is_ok_and(|referred| referred != 0)
             };
             !log::is_alive(folder, header.pid) && threads.into_iter().any(refers)
@@ -229,378 +190,20 @@ impl Process {
 
     fn give_up(self) {
         for log in self.logs.into_values() {
-            if log.whole.is_some() {
-                let _ = std::fs::remove_file(log.whole_path());
-            }
+            log.give_up();
         }
-    }
-}
-
-/// What a number stands for.
-struct Source {
-    state: FileState,
-    path: PathBuf,
-    /// `None`: zeros. Or why it cannot be read.
-    file: Result<Option<File>, String>,
-}
-
-impl Source {
-    fn new(given: &Given, path: &[u8], sent: Option<OwnedFd>) -> Source {
-        let path = PathBuf::from(std::ffi::OsStr::from_bytes(path));
-        let mut source = Source {
-            state: given.state,
-            file: Ok(None),
-            path,
-        };
-        if given.zeros == 0 {
-            source.file = match sent {
-                Some(sent) => Ok(Some(File::from(sent))),
-                // It was lost with a follower that was killed.
-                None => File::open(&source.path).map(Some).map_err(|error| {
-                    format!(
-                        "{}, which it refers to, cannot be opened: {error}",
-                        source.path.display()
-                    )
-                }),
-            };
-        }
-        source
-    }
-
-    fn read(&self, reference: &Reference, into: &mut [u8]) -> Result<(), String> {
-        match &self.file {
-            Err(why) => return Err(why.clone()),
-            Ok(None) => into.fill(0),
-            Ok(Some(file)) => file
-                .read_exact_at(into, reference.offset)
-                .map_err(|_| self.changed())?,
-        }
-        match ends(into) as u32 == reference.ends {
-            true => Ok(()),
-            false => Err(self.changed()),
-        }
-    }
-
-    /// Whether the file is what it was: so is what was read from it before.
-    fn is_as_it_was(&self) -> bool {
-        let Ok(Some(file)) = &self.file else {
-            return true;
-        };
-        file.metadata().is_ok_and(|found| {
-            let stat = Stat {
-                device: found.dev(),
-                inode: found.ino(),
-                size: found.size(),
-                modified: (found.mtime(), found.mtime_nsec()),
-                changed: (found.ctime(), found.ctime_nsec()),
-            };
-            same_content(&FileState::of(&stat), &self.state)
-        })
-    }
-
-    fn changed(&self) -> String {
-        format!(
-            "{} was changed before the follower had read what the program read from it",
-            self.path.display()
-        )
-    }
-}
-
-/// A file that was renamed or removed has another time of change, and the same bytes.
-fn same_content(found: &FileState, then: &FileState) -> bool {
-    FileState {
-        changed: then.changed,
-        ..*found
-    } == *then
-}
-
-struct Log {
-    path: PathBuf,
-    source: File,
-    /// So many bytes behind the header were looked at.
-    at: u64,
-    /// The log that refers to nothing, once it is another one, and how long it is.
-    whole: Option<(io::BufWriter<File>, u64)>,
-    /// Bytes of files that were put into it, and of what named these.
-    read: u64,
-    /// It goes no further, because of this.
-    cut: Option<String>,
-    /// Which file is in each place.
-    places: HashMap<u32, u32>,
-}
-
-impl Log {
-    fn open(path: PathBuf) -> io::Result<Log> {
-        let source = hindcast_private::options()
-            .read(true)
-            .write(true)
-            .open(&path)?;
-        Ok(Log {
-            source,
-            path,
-            at: 0,
-            whole: None,
-            read: 0,
-            cut: None,
-            places: HashMap::new(),
-        })
-    }
-
-    fn whole_path(&self) -> PathBuf {
-        self.path.with_extension("whole")
-    }
-
-    /// Looks at what is new. Whether there was something.
-    fn go_on(
-        &mut self,
-        is_over: bool,
-        files: &mut HashMap<u32, Source>,
-        sent: &mut Sent,
-    ) -> io::Result<bool> {
-        let committed = word(&self.source, std::mem::offset_of!(LogHeader, committed))?;
-        let (begun, mut length) = (self.at, PIECE);
-        while self.at < committed && self.cut.is_none() {
-            let mut piece = vec![0; length.min(committed - self.at) as usize];
-            self.source.read_exact_at(&mut piece, HEADER + self.at)?;
-            // A run of acquisitions that a log ends with may still be growing.
-            let is_last = self.at + piece.len() as u64 == committed;
-            let used = self.take(&piece, is_last && !is_over, files, sent)?;
-            if used == 0 {
-                if is_last {
-                    break;
-                }
-                // One event that is longer.
-                length *= 2;
-                continue;
-            }
-            self.at += used;
-            length = PIECE;
-        }
-        if self.at != begun {
-            let read = std::mem::offset_of!(LogHeader, read) as u64;
-            self.source.write_all_at(&self.read.to_ne_bytes(), read)?;
-        }
-        Ok(self.at != begun)
-    }
-
-    /// Takes the events of a piece: how many bytes they were.
-    fn take(
-        &mut self,
-        piece: &[u8],
-        may_grow: bool,
-        files: &mut HashMap<u32, Source>,
-        sent: &mut Sent,
-    ) -> io::Result<u64> {
-        let mut out = Vec::new();
-        let mut taken = 0;
-        // The files that events of this piece refer to, and where the first of each begins.
-        let mut used: HashMap<u32, (usize, u64)> = HashMap::new();
-        while let Some(event) = Event::at(piece, taken) {
-            if may_grow && event.kind == Kind::Relaxed as u16 && event.end == piece.len() {
-                break;
-            }
-            if event.kind == Kind::Given as u16 {
-                self.begin(taken)?;
-                self.know(&event, files, sent);
-                self.read += Given::BYTES as u64;
-            } else if let Some(reference) = reference(&event) {
-                used.entry(reference.file).or_insert((out.len(), self.read));
-                let whole = filled(&event, &reference, files.get(&reference.file), &mut out);
-                match whole {
-                    Ok(bytes) => self.read += bytes,
-                    Err(why) => {
-                        self.cut = Some(why);
-                        break;
-                    }
-                }
-            } else if self.whole.is_some() {
-                out.extend(&piece[event.offset..event.end]);
-            }
-            taken = event.end;
-        }
-        // Only now is it known that all that was read had not changed before.
-        let changed = used
-            .iter()
-            .filter_map(|(number, place)| {
-                let source = files.get(number)?;
-                (!source.is_as_it_was()).then(|| (*place, source.changed()))
-            })
-            .min_by_key(|(place, _)| *place);
-        if let Some(((end, read), why)) = changed {
-            out.truncate(end);
-            self.read = read;
-            self.cut = Some(why);
-        }
-        if let Some(why) = &self.cut {
-            let payload = why.len().min(u16::MAX as usize - 1);
-            let header = event::header(Kind::Ended as u16, 0, payload as u16);
-            out.extend(header.to_ne_bytes());
-            out.extend(&why.as_bytes()[..payload]);
-            out.resize(out.len().next_multiple_of(4), 0);
-        }
-        if let Some((whole, length)) = &mut self.whole {
-            if sent.socket.is_some() && room(whole.get_ref())? < LEFT + out.len() as u64 {
-                return Err(io::Error::from_raw_os_error(libc::ENOSPC));
-            }
-            whole.write_all(&out)?;
-            *length += out.len() as u64;
-        }
-        Ok(taken as u64)
-    }
-
-    /// From here on the whole log is another one. What lies before, up to `taken` bytes of the
-    /// piece at hand, is the same.
-    fn begin(&mut self, taken: usize) -> io::Result<()> {
-        if self.whole.is_some() {
-            return Ok(());
-        }
-        let file = hindcast_private::create(self.whole_path())?;
-        let mut whole = io::BufWriter::with_capacity(PIECE as usize, file);
-        let length = self.at + taken as u64;
-        io::copy(
-            &mut File::open(&self.path)?.take(HEADER + length),
-            &mut whole,
-        )?;
-        self.whole = Some((whole, length));
-        Ok(())
-    }
-
-    fn know(&mut self, event: &Event<'_>, files: &mut HashMap<u32, Source>, sent: &mut Sent) {
-        let Some((found, path)) = event.payload.split_first_chunk::<{ Given::BYTES }>() else {
-            return;
-        };
-        let found = Given::from_bytes(found);
-        // Only this thread has read the file that was there before.
-        if let Some(before) = self.places.insert(found.place, found.number) {
-            files.remove(&before);
-        }
-        let source = Source::new(&found, path, sent.take(found.number));
-        files.insert(found.number, source);
-    }
-
-    /// Puts the whole log in the place of the one that refers. Why it ends early, if it does.
-    fn conclude(mut self) -> io::Result<Option<String>> {
-        let path = self.whole_path();
-        let Some((whole, length)) = self.whole.take() else {
-            return Ok(None);
-        };
-        let written = whole.into_inner().map_err(io::IntoInnerError::into_error);
-        let replaced = written.and_then(|file| {
-            let at = |field: usize| field as u64;
-            file.write_all_at(
-                &length.to_ne_bytes(),
-                at(std::mem::offset_of!(LogHeader, committed)),
-            )?;
-            for field in [
-                std::mem::offset_of!(LogHeader, referred),
-                std::mem::offset_of!(LogHeader, read),
-            ] {
-                file.write_all_at(&0u64.to_ne_bytes(), at(field))?;
-            }
-            std::fs::rename(&path, &self.path)
-        });
-        if replaced.is_err() {
-            let _ = std::fs::remove_file(&path);
-        }
-        replaced.map(|()| self.cut)
-    }
-}
-
-/// What a read has in the log in place of its bytes.
-fn reference(event: &Event<'_>) -> Option<Reference> {
-    let refers = event.is_call() && event.flags & (FLAG_REFERENCE | FLAG_ECHO) == FLAG_REFERENCE;
-    if !refers || !matches!(log::name(event.kind), "read" | "pread") {
-        return None;
-    }
-    let (_, _, written) = event.call()?;
-    Some(Reference::from_bytes(written.try_into().ok()?))
-}
-
-/// The event with the bytes that it refers to: how many these were.
-fn filled(
-    event: &Event<'_>,
-    reference: &Reference,
-    source: Option<&Source>,
-    out: &mut Vec<u8>,
-) -> Result<u64, String> {
-    let damaged = || "the log refers to a file that it does not name".to_owned();
-    let (_, result, _) = event.call().ok_or_else(damaged)?;
-    let source = source.ok_or_else(damaged)?;
-    let bytes = usize::try_from(result.unwrap_or(0)).map_err(|_| damaged())?;
-    let before = &event.payload[..event.payload.len() - Reference::BYTES];
-    let payload = before.len() + bytes;
-    let mut read = vec![0; event::padded(payload) - before.len()];
-    source.read(reference, &mut read[..bytes])?;
-    let flags = event.flags & !FLAG_REFERENCE;
-    match u16::try_from(payload) {
-        Ok(short) if short != event::LONG => {
-            out.extend(event::header(event.kind, flags, short).to_ne_bytes());
-        }
-        _ => {
-            out.extend(event::header(event.kind, flags, event::LONG).to_ne_bytes());
-            out.extend((payload as u32).to_ne_bytes());
-        }
-    }
-    out.extend(before);
-    out.extend(read);
-    Ok(bytes as u64)
-}
-
-/// How much may still be written to the disk that a file is on.
-fn room(file: &File) -> io::Result<u64> {
-    // SAFETY: all zeroes is a valid value of this plain structure.
-    let mut disk: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open, and the structure is ours.
-    match unsafe { libc::fstatvfs(file.as_raw_fd(), &raw mut disk) } {
-        0 => Ok(disk.f_bavail * disk.f_frsize),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-fn word(file: &File, at: usize) -> io::Result<u64> {
-    let mut bytes = [0; 8];
-    file.read_exact_at(&mut bytes, at as u64)?;
-    Ok(u64::from_ne_bytes(bytes))
-}
-
-/// The next file that was sent, with its number. `None`: nobody is there to send one. An error:
-/// there is none now.
-fn receive(socket: &OwnedFd) -> io::Result<Option<(u32, Option<OwnedFd>)>> {
-    #[repr(C, align(8))]
-    struct Control([u8; 64]);
-    let mut number = 0u32;
-    let mut control = Control([0; 64]);
-    let mut vector = libc::iovec {
-        iov_base: (&raw mut number).cast(),
-        iov_len: size_of::<u32>(),
-    };
-    // SAFETY: a message of values of this function, with their lengths. A descriptor that came
-    // along is owned from here on.
-    unsafe {
-        let mut message: libc::msghdr = std::mem::zeroed();
-        message.msg_iov = &raw mut vector;
-        message.msg_iovlen = 1;
-        message.msg_control = (&raw mut control).cast();
-        message.msg_controllen = size_of::<Control>();
-        let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-        match libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, flags) {
-            -1 => return Err(io::Error::last_os_error()),
-            0 => return Ok(None),
-            _ => {}
-        }
-        let header = libc::CMSG_FIRSTHDR(&raw const message);
-        let has_one = !header.is_null()
-            && (*header).cmsg_level == libc::SOL_SOCKET
-            && (*header).cmsg_type == libc::SCM_RIGHTS;
-        let file = has_one
-            .then(|| OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<i32>().read_unaligned()));
-        Ok(Some((number, file)))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use hindcast_execlog::event::FUNCTIONS;
+    use std::io::Write as _;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::fs::MetadataExt as _;
+
+    use hindcast_execlog::event::{FLAG_REFERENCE, FUNCTIONS};
+    use hindcast_execlog::reference::{FileState, Given, Reference, ends};
+    use hindcast_execlog::{Event, Kind};
 
     use super::*;
     use crate::log::by_hand::{event, log, process};
