@@ -53,14 +53,7 @@ impl Start {
                 plan: exact,
             });
         }
-        let mut latest = None;
-        for base in usable() {
-            if is_between_requests(trace, base)? {
-                latest = Some(base);
-                break;
-            }
-        }
-        let latest = latest.ok_or(StartError::BaseTooLate {
+        let latest = latest_between_requests(trace, usable())?.ok_or(StartError::BaseTooLate {
             request: exact.first,
         })?;
         Ok(Self {
@@ -160,23 +153,36 @@ fn strangers(trace: &Trace) -> BTreeSet<Xid> {
     trace.gaps().iter().flat_map(unaccounted).collect()
 }
 
-/// Whether no request was in flight when a base was taken. Other recorders may have recorded some
-/// that its recorder did not know; only a dump is taken while a database is in use.
-fn is_between_requests(trace: &Trace, base: &Base) -> Result<bool, PlanError> {
-    if !matches!(base.kind, BaseKind::Dump { .. }) {
-        return Ok(true);
+/// The first of some bases, the latest first, at whose time no request was in flight. Other
+/// recorders may have recorded some that its recorder did not know; only a dump is taken while a
+/// database is in use.
+fn latest_between_requests<'t>(
+    trace: &Trace,
+    bases: impl Iterator<Item = &'t Base>,
+) -> Result<Option<&'t Base>, PlanError> {
+    let mut dumps = Vec::new();
+    let mut exact = None;
+    for base in bases {
+        if !matches!(base.kind, BaseKind::Dump { .. }) {
+            exact = Some(base);
+            break;
+        }
+        dumps.push(base);
     }
-    let earlier = RequestFilter {
-        arrived: Some(Micros::MIN..base.taken),
-        lean: true,
-        ..RequestFilter::default()
-    };
-    for request in trace.requests(earlier) {
-        if request?.ended >= base.taken {
-            return Ok(false);
+    dumps.reverse();
+    if let Some(last) = dumps.last() {
+        let earlier = RequestFilter {
+            arrived: Some(Micros::MIN..last.taken),
+            lean: true,
+            ..RequestFilter::default()
+        };
+        for request in trace.requests(earlier) {
+            let request = request?;
+            let before = |moment: Micros| dumps.partition_point(|base| base.taken <= moment);
+            dumps.drain(before(request.arrived)..before(request.ended.max(request.arrived)));
         }
     }
-    Ok(true)
+    Ok(dumps.pop().or(exact))
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -55,10 +55,29 @@ impl Written {
             match what {
                 "request" => written.request(rest),
                 "tx" => written.transaction(rest),
-                _ => panic!("neither request nor tx: {line}"),
+                "base" => written.base(rest),
+                _ => panic!("neither request, tx nor base: {line}"),
             }
         }
         written
+    }
+
+    /// When it was taken, and a dump's folder or a template's name.
+    fn base(&mut self, words: &str) {
+        let words: Vec<&str> = words.split_whitespace().collect();
+        let [taken, kind, name] = words[..] else {
+            panic!("base: {words:?}")
+        };
+        let name = name.to_owned();
+        self.records.push(Record::Base(trace::Base {
+            taken: number_of(taken) as i64,
+            snapshot: snapshot("1"),
+            kind: match kind {
+                "dump" => trace::BaseKind::Dump { folder: name },
+                "template" => trace::BaseKind::Template { database: name },
+                _ => panic!("what is {kind}?"),
+            },
+        }));
     }
 
     fn request(&mut self, words: &str) {

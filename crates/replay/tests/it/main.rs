@@ -4,4 +4,5 @@ mod common;
 mod coordinator;
 mod faithful;
 mod holder;
+mod restore;
 mod see;
