@@ -2,6 +2,7 @@
 // with "kernel" are of those of which nobody knows who they are, or whose draws nobody computes.
 #define _GNU_SOURCE
 #include <assert.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -101,7 +102,19 @@ int main(int count, char **words) {
     assert(read(device, bytes, 16) == 16);
     tell("main", "device", bytes);
     assert(getentropy(bytes, 16) == 0);
+    tell("main", "entropy", bytes);
+    assert(syscall(SYS_getrandom, bytes, 16L, 0L) == 16);
+    tell("main", "syscall", bytes);
+    // OpenSSL draws for who asks; the seed of its own generator is the kernel's.
+    int (*fill)(unsigned char *, int) = dlsym(RTLD_DEFAULT, "RAND_bytes");
+    assert(fill(bytes, 16) == 1);
+    tell("main", "openssl", bytes);
+    void *library = dlopen(getenv("SEEDS"), RTLD_NOW);
+    void (*seed)(unsigned char *, unsigned char *) = dlsym(library, "seed");
+    unsigned char more[16];
+    seed(bytes, more);
     tell("kernel", "entropy", bytes);
+    tell("kernel", "syscall", more);
     threads();
     wait_for(forked("child", 0));
     wait_for(forked("child", 1));
