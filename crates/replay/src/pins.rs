@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use hindcast_taplog::board::Line;
 use hindcast_taplog::pins::{self, KEY, Recorded};
-use hindcast_trace::{Micros, Recorder, Request};
+use hindcast_trace::{Micros, Recorder, Request, RequestId};
 
 use crate::recording::Recording;
 use crate::turns::Turns;
@@ -33,9 +33,14 @@ impl Pins {
         }
     }
 
-    /// From now on the service's wall clock shows this time, and goes on.
-    pub fn begin(&self, then: Micros) {
+    /// From now on the service's wall clock shows this time, and goes on. What its processes draw
+    /// at their start is what those drew that worked on this request: each recorder has started
+    /// the service once.
+    pub fn begin(&self, then: Micros, first: RequestId) {
         self.turns.board.pins().set_ahead(ahead(then));
+        if let Some(key) = self.keys.get(&first.recorder()) {
+            self.turns.board.starts().set_key(key);
+        }
     }
 
     /// Whether some process of the service has begun to read it.

@@ -286,7 +286,7 @@ impl Run {
         hooks.ready(&address).await;
         if let Some(inside) = &mut inside {
             let pins = inside.pins(&trace, &shared.recording);
-            pins.begin(plan.period.start);
+            pins.begin(plan.period.start, plan.first);
             inside.connections = connections(&shared.recording);
         }
         let aside = run_ghosts(&shared, &connector, &hold, ghosts, setting.stall_timeout).await;

@@ -5,7 +5,8 @@
 //
 //   turn of the code that asks ──▶ the tap ──▶ bytes, or the time
 //
-// Code that works for no request gets what it would have got without.
+// Code that works for no request, at the start above all, draws for the thread. It gets the time that it
+// would have got without.
 "use strict";
 const crypto = require("crypto");
 const fs = require("fs");
@@ -20,6 +21,8 @@ const NUMBER = 8;
 const READINGS = 10000;
 // Of so many readings of a request it is told what code asks. That costs some microseconds each time.
 const ASKED = 200;
+// Of so many numbers of `Math.random` outside of requests.
+const OUTSIDE_ASKED = 2000;
 // Numbers of `Math.random` that are drawn at once.
 const RANDOMS = 32;
 
@@ -27,13 +30,50 @@ const { readSync } = fs;
 const number = Buffer.alloc(NUMBER);
 const asked = Buffer.alloc(2 * NUMBER);
 
+// Numbers of `Math.random` that are drawn and not given yet.
+class Randoms {
+    randoms = undefined;
+    used = 0;
+
+    // `undefined`: it is Node's to give.
+    next(turn, code) {
+        if (!this.randoms || this.used === this.randoms.length) {
+            this.randoms = drawn(turn, RANDOMS * NUMBER, code);
+            this.used = 0;
+            if (!this.randoms) return undefined;
+        }
+        const high = this.randoms.readUInt32LE(this.used) >>> 5;
+        const low = this.randoms.readUInt32LE(this.used + 4) >>> 6;
+        this.used += NUMBER;
+        return (high * 2 ** 26 + low) / 2 ** 53;
+    }
+}
+
 // How a turn begins.
-class Pins {
+class Pins extends Randoms {
     readings = 0;
     // The time that was read last, in milliseconds.
     time = 0;
-    randoms = undefined;
-    used = 0;
+
+    random() {
+        return this.next(this, 0);
+    }
+}
+
+// What works for no request. What happens first there, and what then, depends on what else there is to do.
+// So its numbers are drawn by the code that asks, as long as that is not asked without end.
+class Outside extends Randoms {
+    number = 0n;
+    asked = 0;
+    byCode = new Map();
+
+    random() {
+        if (this.asked >= OUTSIDE_ASKED) return this.next(this, 0);
+        this.asked += 1;
+        const code = caller();
+        if (!this.byCode.has(code)) this.byCode.set(code, new Randoms());
+        return this.byCode.get(code).next(this, code);
+    }
 }
 
 // Bytes that nobody has drawn before, for the code that asks; `undefined`: they are Node's to draw.
@@ -173,16 +213,7 @@ function randomUuid(real, current) {
 function pinMath(current) {
     replace(Math, "random", real => function random() {
         const turn = current();
-        if (!turn) return real();
-        if (!turn.randoms || turn.used === turn.randoms.length) {
-            turn.randoms = drawn(turn, RANDOMS * NUMBER, 0);
-            turn.used = 0;
-            if (!turn.randoms) return real();
-        }
-        const high = turn.randoms.readUInt32LE(turn.used) >>> 5;
-        const low = turn.randoms.readUInt32LE(turn.used + 4) >>> 6;
-        turn.used += NUMBER;
-        return (high * 2 ** 26 + low) / 2 ** 53;
+        return (turn && turn.random()) ?? real();
     });
 }
 
@@ -330,8 +361,11 @@ module.exports = current => {
     // Whether anything is pinned.
     if (readSync(RESERVED, number.fill(0), 0, NUMBER, CLOCK) !== NUMBER) return;
     currentTurn = current;
-    pinCrypto(current);
-    pinMath(current);
+    const outside = new Outside();
+    // Without a key of the recording it would be asked for in vain, each time.
+    const drawing = drawn(outside, NUMBER, 0) ? () => current() || outside : current;
+    pinCrypto(drawing);
+    pinMath(drawing);
     pinClock(current);
     Module.syncBuiltinESMExports();
 };

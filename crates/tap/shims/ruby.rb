@@ -145,10 +145,9 @@ module HindcastTurns
       turn.generator ||= Random.new(seed) if turn && !is_seeded
     end
 
-    # What a request draws: Ruby's own has the number of the process in it, and an address.
+    # What a request draws, or the process: Ruby's own has the number of the process in it, and an address.
     def seed
-      turn = Thread.current.thread_variable_get(:hindcast_turn)
-      Random.urandom(16).unpack("L*").inject { |all, more| all << 32 | more } if turn
+      Random.urandom(16).unpack("L*").inject { |all, more| all << 32 | more }
     end
 
     # Says whose turn this thread is while a block runs.
@@ -263,5 +262,7 @@ module HindcastTurns
       end
     end
     WATCH.enable
+    # What was drawn at the start is drawn again.
+    ::Random.srand(HindcastTurns.seed)
   end
 end

@@ -145,6 +145,15 @@ pub fn is_within(caller: usize, part: &[u8]) -> bool {
     is_within
 }
 
+/// Whether the address that a call returns to is in a program or a library whose file is this one.
+pub fn is_of_file(caller: usize, is: impl FnOnce(&[u8]) -> bool) -> bool {
+    library_of(caller as *const c_void).is_some_and(|info| {
+        // SAFETY: the name of what is loaded, since it calls us.
+        let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes();
+        is(path.rsplit(|&byte| byte == b'/').next().unwrap_or(path))
+    })
+}
+
 fn library_of(address: *const c_void) -> Option<libc::Dl_info> {
     // SAFETY: zeros are what it fills in; any address may be asked for.
     unsafe {

@@ -3,7 +3,7 @@
 //! A stream's number is the kernel's cookie of its socket, so a socket that several processes or
 //! descriptors share is one stream.
 
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use hindcast_taplog::board::Line;
 use hindcast_taplog::{How, Told};
@@ -33,6 +33,8 @@ pub struct Entry {
     /// How much of the body of the request that was read last is still to come.
     body: AtomicU64,
     state: AtomicU32,
+    /// A session was asked for by it, and is not there yet.
+    asks: AtomicBool,
 }
 
 /// Nothing special.
@@ -87,6 +89,11 @@ impl Entry {
 
     pub fn encrypt(&self, ssl: usize) {
         self.ssl.store(ssl, Ordering::Relaxed);
+    }
+
+    /// Whether a session is asked for by it from here on. Returns whether that was so before.
+    pub fn asks_for_session(&self, asks: bool) -> bool {
+        self.asks.swap(asks, Ordering::Relaxed)
     }
 
     pub fn is_accepted(&self) -> bool {
@@ -145,6 +152,7 @@ impl Entry {
         self.line.store(line, Ordering::Relaxed);
         self.encrypt(0);
         self.await_body(0);
+        self.asks_for_session(false);
         self.state.store(state, Ordering::Relaxed);
     }
 

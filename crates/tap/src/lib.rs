@@ -62,6 +62,7 @@ mod pins;
 mod process;
 mod python;
 mod real;
+mod starts;
 mod thread;
 mod tls;
 mod turns;
@@ -69,9 +70,12 @@ mod turns;
 /// Runs before the program's own constructors.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static BEGIN: extern "C" fn() = {
-    extern "C" fn begin() {
+static BEGIN: extern "C" fn(libc::c_int, *const *const libc::c_char) = {
+    // Glibc calls it as it calls `main`.
+    extern "C" fn begin(_: libc::c_int, arguments: *const *const libc::c_char) {
         process::begin(|| descriptors::begin() && thread::begin());
+        // SAFETY: they are the program's, which nobody has changed yet.
+        unsafe { starts::begin(arguments) };
     }
     begin
 };

@@ -2,18 +2,18 @@
 //! in the recording.
 //!
 //! Bytes come from a generator that is keyed by the recording, so nothing of them is told. Times
-//! are told by the thread's ring. Who works on no request draws from the kernel, and reads the real
-//! time; in a replay, the real time moved to that of the recording.
+//! are told by the thread's ring. Who works on no request draws by who it is ([`starts`]), and reads
+//! the real time; in a replay, the real time moved to that of the recording.
 
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
 use hindcast_taplog::Told;
 use hindcast_taplog::pins::{Caller, Draw, Place, Reading, Reads};
 
-use crate::{process, python, thread, tls, turns};
+use crate::{process, python, starts, thread, tls, turns};
 
-/// Fills it as it was, or will be, for the request that the thread works on. False if it is not
-/// filled: then it is the kernel's to do.
+/// Fills it as it was, or will be, for the request that the thread works on, or for the thread if
+/// it works on none. False if it is not filled: then it is the kernel's to do.
 ///
 /// # Safety
 /// There is room for so many bytes.
@@ -24,10 +24,34 @@ pub unsafe fn draw(bytes: *mut u8, length: usize) -> bool {
         !tls::is_inside()
             && match (turns::is_apart(), turns::of_code()) {
                 (true, _) => turns::draw_apart().is_some_and(|draw| fill(draw, bytes, length)),
-                (false, 0) => false,
+                // It has stepped aside from its request.
+                (false, 0) if turns::current() != 0 => false,
+                (false, 0) => draw_for_thread(caller_so_far(), bytes, length),
                 (false, request) => draw_for(request, caller(), bytes, length),
             }
     }
+}
+
+/// Whether the thread draws for a request.
+pub fn is_of_request() -> bool {
+    turns::is_apart() || turns::of_code() != 0
+}
+
+/// The same outside of requests, where it is known what code asks.
+///
+/// # Safety
+/// As for [`draw`].
+pub unsafe fn draw_for_thread(caller: Caller, bytes: *mut u8, length: usize) -> bool {
+    if bytes.is_null() || length == 0 || turns::draws_for_session() {
+        return false;
+    }
+    // SAFETY: as the caller promises.
+    starts::draw(caller).is_some_and(|draw| unsafe { fill(draw, bytes, length) })
+}
+
+/// What code asks, where a Python may not have begun yet.
+fn caller_so_far() -> Caller {
+    turns::caller().unwrap_or_else(python::caller_so_far)
 }
 
 /// What code asks, in a thread that works on a request.

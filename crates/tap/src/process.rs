@@ -113,7 +113,7 @@ fn name_process() {
     PID.store(pid as u32, Ordering::Relaxed);
 }
 
-fn pid() -> u32 {
+pub fn pid() -> u32 {
     PID.load(Ordering::Relaxed)
 }
 

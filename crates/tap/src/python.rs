@@ -36,7 +36,7 @@ static NONE: Function = Function::new(&[c"_Py_NoneStruct"]);
 static KEEP: Function = Function::new(&[c"Py_IncRef"]);
 static RELEASE: Function = Function::new(&[c"Py_DecRef"]);
 
-pub use frames::caller;
+pub use frames::{caller, caller_so_far};
 
 /// One that is found when it is first needed.
 struct Function {
@@ -67,7 +67,7 @@ impl Function {
     }
 }
 
-/// The shim says where the variable is.
+/// The shim says where the variable is; 0: there is none yet, but a Python.
 ///
 /// # Safety
 /// It is the address of a variable of this process's Python, and the thread has Python's lock.
@@ -82,7 +82,11 @@ pub unsafe fn set(variable: usize) {
         &KEEP,
         &RELEASE,
     ];
-    if variable == 0 || !all.iter().all(|function| function.find()) {
+    if variable == 0 {
+        frames::find();
+        return;
+    }
+    if !all.iter().all(|function| function.find()) {
         return;
     }
     let variable = variable as *mut c_void;

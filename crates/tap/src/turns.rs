@@ -57,6 +57,10 @@ struct Mine {
     library: Cell<(u64, u8)>,
     /// What code draws and reads, as it was told.
     caller: Cell<Option<Caller>>,
+    /// Sessions that it has asked a database for, outside of requests, and has not got.
+    sessions: Cell<u32>,
+    /// How often it may still draw for them.
+    session_draws: Cell<u32>,
 }
 
 impl Mine {
@@ -94,6 +98,8 @@ thread_local! {
             aside: Cell::new((0, 0)),
             library: Cell::new((0, 0)),
             caller: Cell::new(None),
+            sessions: Cell::new(0),
+            session_draws: Cell::new(0),
         }
     };
 }
@@ -213,19 +219,22 @@ pub fn put_on_board(entry: &Entry) {
 pub fn is_behind(entry: &Entry, stream: u64, bytes: &[u8]) {
     static STATEMENTS: Statements = Statements::new();
     if let Some(place) = Place::behind(bytes, stream, &STATEMENTS) {
-        is_at(of(entry), place);
+        is_at(entry, place);
     }
 }
 
 /// The bytes were read from a connection to the database.
 pub fn is_answered(entry: &Entry, bytes: &[u8]) {
     if let Some(place) = Place::behind_answer(bytes) {
-        is_at(of(entry), place);
+        is_at(entry, place);
     }
 }
 
-fn is_at(request: u64, place: Place) {
-    if is_apart() {
+fn is_at(entry: &Entry, place: Place) {
+    let request = of(entry);
+    if request == 0 && !is_apart() {
+        asks_for_session(entry, place);
+    } else if is_apart() {
         change_apart(|apart| {
             apart.is_connecting = place == Place::CONNECTING;
             apart.walk.writes(place);
@@ -233,6 +242,37 @@ fn is_at(request: u64, place: Place) {
     } else if let Some(board) = process::board().filter(|_| request != 0) {
         board.pins().writes(request, place);
     }
+}
+
+/// Outside of requests: a session is asked for by a connection, or is there.
+fn asks_for_session(entry: &Entry, place: Place) {
+    let asks = place == Place::CONNECTING;
+    if (asks || place == Place::CONNECTED) && entry.asks_for_session(asks) != asks {
+        MINE.with(|mine| {
+            let sessions = mine.sessions.get();
+            match asks {
+                true => {
+                    mine.sessions.set(sessions.saturating_add(1));
+                    mine.session_draws.set(SESSION_DRAWS);
+                }
+                false => mine.sessions.set(sessions.saturating_sub(1)),
+            }
+        });
+    }
+}
+
+/// One that fails is never had. What the thread draws so much later is not for it.
+const SESSION_DRAWS: u32 = 16;
+
+/// Whether what the thread draws now, outside of requests, may prove a password to a database.
+pub fn draws_for_session() -> bool {
+    MINE.with(|mine| {
+        let left = mine.session_draws.get();
+        let draws = mine.sessions.get() > 0 && left > 0;
+        mine.session_draws
+            .set(left.saturating_sub(u32::from(draws)));
+        draws
+    })
 }
 
 pub fn is_apart() -> bool {

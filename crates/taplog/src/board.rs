@@ -23,8 +23,9 @@
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::pins::Pins;
+use crate::starts::Starts;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"hindbrd4");
+const MAGIC: u64 = u64::from_le_bytes(*b"hindbrd5");
 
 /// How a request that is sent again says which one it is: 16 hexadecimal digits.
 pub const REQUEST_HEADER: &str = "hindcast-request";
@@ -234,6 +235,7 @@ pub struct Board {
     /// By the port of the end that connected: the port that it connected to.
     to: [AtomicU16; PORTS],
     pins: Pins,
+    starts: Starts,
 }
 
 impl std::fmt::Debug for Board {
@@ -287,6 +289,11 @@ impl Board {
     /// What requests draw, and which time they read.
     pub fn pins(&self) -> &Pins {
         &self.pins
+    }
+
+    /// What processes draw while they work on no request.
+    pub fn starts(&self) -> &Starts {
+        &self.starts
     }
 
     /// The port that the service got for this one.

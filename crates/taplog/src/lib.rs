@@ -23,6 +23,7 @@ pub mod board;
 pub mod pins;
 mod record;
 pub mod ring;
+pub mod starts;
 
 pub use board::Board;
 pub use record::{Direction, How, Told};

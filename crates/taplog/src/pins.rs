@@ -22,9 +22,10 @@ mod written;
 
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use callers::ByCaller;
+pub(crate) use callers::ByCaller;
 
 pub use callers::count_by_caller;
+pub(crate) use place::mixed;
 pub use place::{Caller, Place, Statements};
 pub use written::{decode_readings, encode_readings};
 
@@ -58,17 +59,17 @@ pub struct Draw {
 }
 
 #[repr(C)]
-struct Key([AtomicU64; KEY / 8]);
+pub(crate) struct Key([AtomicU64; KEY / 8]);
 
 impl Key {
-    fn set(&self, key: &[u8; KEY]) {
+    pub fn set(&self, key: &[u8; KEY]) {
         for (word, bytes) in self.0.iter().zip(key.as_chunks().0) {
             word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
         }
     }
 
     /// `None` if none was set.
-    fn get(&self) -> Option<[u8; KEY]> {
+    pub fn get(&self) -> Option<[u8; KEY]> {
         let mut key = [0; KEY];
         for (word, bytes) in self.0.iter().zip(key.as_chunks_mut().0) {
             *bytes = word.load(Ordering::Relaxed).to_le_bytes();
@@ -633,6 +634,11 @@ impl Draw {
     /// its request; `None`: it has drawn too often.
     pub fn apart(key: [u8; KEY], count: u64) -> Option<Self> {
         (count <= COUNT_MASK).then(|| Self::new(key, 0, count))
+    }
+
+    /// The n-th draw by this code of who has this stream of a key; `None`: it has drawn too often.
+    pub(crate) fn of(caller: Caller, key: [u8; KEY], stream: u64, count: u64) -> Option<Self> {
+        (count <= COUNT_MASK).then(|| Self::by(caller, key, stream, count))
     }
 
     /// The n-th draw of a request by this code.

@@ -52,6 +52,7 @@ mod standby_faults;
 mod standby_switchover;
 mod standby_tables;
 mod standby_types;
+mod starts;
 mod tls;
 mod web;
 mod windows;

@@ -192,6 +192,7 @@ impl Bound {
         let board = Arc::new(board);
         if let Some(key) = options.pins_key {
             board.pins().set_key(&key.0);
+            board.starts().set_key(&key.0);
         }
         let drain = Drain::with_board(Arc::clone(&board)).map_err(RecordError::Tap)?;
         let (spool, reader, kept) = whole.spool()?;

@@ -117,8 +117,8 @@ pub struct RecordOptions {
     /// Bytes on disk that what the service's processes told may take before it is in the trace.
     pub spool_max: u64,
     pub runtimes: Runtimes,
-    /// Requests that are recorded from inside draw from a generator with this key, and what they
-    /// read from the clock is kept.
+    /// Requests that are recorded from inside, and the processes that work on them, draw from a
+    /// generator with this key, and what requests read from the clock is kept.
     pub pins_key: Option<PinsKey>,
 }
 

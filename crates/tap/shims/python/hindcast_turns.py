@@ -531,6 +531,8 @@ def begin():
     except OSError:
         return
     sys.meta_path.insert(0, Finder)
+    # From here on the tap looks at what code draws.
+    os.pwrite(RESERVED, bytes(8), PYTHON)
     for name in ("urandom", "getrandom"):
         replace(os, name, drawing)
 

@@ -7,5 +7,6 @@ mod paths;
 mod randomness;
 mod reserved;
 mod sealing;
+mod threads;
 mod tls;
 pub mod transfers;

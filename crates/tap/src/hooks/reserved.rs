@@ -7,12 +7,14 @@
 //!                        behind the number: apart from the request, see `turns::set_apart`
 //!   pwrite at offset N   on whose behalf descriptor N is written to; nothing: its thread's
 //!
-//!   pread  at DRAW       what a request draws next, whose number is in the first bytes; behind
-//!                        it, if there is room, what code asks: a hash, or 0
+//!   pread  at DRAW       what a request draws next, whose number is in the first bytes, or of 0
+//!                        what the thread does; behind it, if there is room, what code asks: a
+//!                        hash, or 0
 //!   pread  at CLOCK      what it reads of the wall clock next, in nanoseconds since 1970;
 //!                        likewise
 //!   pwrite at CALLER     what code draws in this thread, a hash, until nothing is told
-//!   pwrite at PYTHON     the address of the context variable in which Python has its request
+//!   pwrite at PYTHON     the address of the context variable in which Python has its request;
+//!                        before that 0: there is a Python
 //! ```
 //!
 //! A number is eight bytes, the lowest first. Nothing is drawn or read where the kernel is to be
@@ -104,7 +106,12 @@ unsafe fn asked_at(offset: i64, bytes: *mut c_void, length: size_t) -> ssize_t {
             DRAW | CLOCK if length < size_of::<u64>() => 0,
             DRAW => {
                 let (request, caller) = numbers(bytes, length);
-                match pins::draw_for(request, caller, bytes.cast(), length) {
+                let bytes = bytes.cast();
+                let drawn = match request {
+                    0 => pins::draw_for_thread(caller, bytes, length),
+                    _ => pins::draw_for(request, caller, bytes, length),
+                };
+                match drawn {
                     true => length as ssize_t,
                     false => 0,
                 }

@@ -1,6 +1,6 @@
 //! Programs that lock themselves in, and what is asked for by the number of a system call.
 
-use libc::{c_int, c_long, c_uint, c_ulong, c_void};
+use libc::{c_int, c_long, c_uint, c_ulong, c_void, size_t};
 
 use super::{clocks, randomness};
 use crate::real::real;
@@ -23,10 +23,73 @@ pub unsafe extern "C" fn prctl(
     }
 }
 
+/// What draws random bytes is told what calls it; all else is as the program calls it.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn syscall() {
+    std::arch::naked_asm!(
+        "cmp rdi, {getrandom}",
+        "jne {any}",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov edx, ecx",
+        "mov rcx, [rsp]",
+        "jmp {drawing}",
+        getrandom = const libc::SYS_getrandom,
+        any = sym any,
+        drawing = sym drawing,
+    )
+}
+
+#[cfg(target_arch = "aarch64")]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn syscall() {
+    std::arch::naked_asm!(
+        "cmp x0, {getrandom}",
+        "b.ne 2f",
+        "mov x0, x1",
+        "mov x1, x2",
+        "mov w2, w3",
+        "mov x3, x30",
+        "b {drawing}",
+        "2: b {any}",
+        getrandom = const libc::SYS_getrandom,
+        any = sym any,
+        drawing = sym drawing,
+    )
+}
+
+unsafe extern "C" fn drawing(
+    bytes: *mut c_void,
+    length: size_t,
+    flags: c_uint,
+    caller: usize,
+) -> c_long {
+    // SAFETY: what the caller gave.
+    unsafe {
+        let asked = match randomness::seeds_openssl(caller) {
+            true => None,
+            false => randomness::asked(bytes, length, flags),
+        };
+        asked.map_or_else(
+            || {
+                real!(fn syscall(c_long, *mut c_void, size_t, c_uint) -> c_long)(
+                    libc::SYS_getrandom,
+                    bytes,
+                    length,
+                    flags,
+                )
+            },
+            |done| done as c_long,
+        )
+    }
+}
+
 /// Numbers are passed alike to a function with a fixed number of them and to one without; those
 /// that the caller did not give are whatever was there, and nobody looks at them.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syscall(
+unsafe extern "C" fn any(
     number: c_long,
     a: c_long,
     b: c_long,
@@ -49,11 +112,6 @@ pub unsafe extern "C" fn syscall(
     // SAFETY: what the caller gave.
     unsafe {
         match number {
-            libc::SYS_getrandom => {
-                let bytes: *mut c_void = std::ptr::with_exposed_provenance_mut(a as usize);
-                let asked = randomness::asked(bytes, b as usize, c as c_uint);
-                asked.map_or_else(|| call(d), |done| done as c_long)
-            }
             libc::SYS_futex => clocks::futex(b, d, call),
             // As libuv does.
             libc::SYS_close => {

@@ -12,17 +12,17 @@ use libc::{
 use super::reserved;
 use crate::carried::{Write, about_to_write, part, parts, was_read, was_written, went_unseen};
 use crate::real::real;
-use crate::{descriptors, java, pins, process, turns};
+use crate::{descriptors, java, pins, process, starts, turns};
 
 /// Bytes that are looked at and stay, or are none of the stream's.
 fn stays(flags: c_int) -> bool {
     flags & (libc::MSG_PEEK | libc::MSG_ERRQUEUE | libc::MSG_OOB) != 0
 }
 
-/// Whether the bytes were drawn for the request that the thread works on.
+/// Whether the bytes were drawn for the request that the thread works on, or for the thread.
 unsafe fn draws(descriptor: c_int, bytes: *mut c_void, length: size_t) -> bool {
     // SAFETY: what the caller gave.
-    turns::of_code() != 0
+    (turns::of_code() != 0 || starts::are_pinned())
         && descriptors::is_random(descriptor)
         && !java::is_pinned()
         && unsafe { pins::draw(bytes.cast(), length) }

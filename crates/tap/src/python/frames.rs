@@ -54,8 +54,16 @@ pub fn caller() -> Caller {
     }
 }
 
+/// The same where a Python may not be there yet, or not have said so.
+pub fn caller_so_far() -> Caller {
+    match FOUND.load(Ordering::Acquire) {
+        THERE => caller(),
+        _ => Caller::UNKNOWN,
+    }
+}
+
 /// Whether there is a Python, with all that is needed.
-fn find() -> bool {
+pub fn find() -> bool {
     if !RUNS.find() {
         FOUND.store(NOT_THERE, Ordering::Release);
         return false;

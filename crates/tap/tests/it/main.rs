@@ -4,4 +4,5 @@ mod pins;
 mod programs;
 mod servers;
 mod stage;
+mod starts;
 mod turns;

@@ -28,12 +28,19 @@ pub fn library() -> PathBuf {
 
 /// A test program in C, built once.
 pub fn built(name: &str) -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    built_with(name, name, &[])
+}
+
+/// The same under another name, with more flags.
+pub fn built_with(name: &str, called: &str, flags: &[&str]) -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(called);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
     // Each test has its own, or one would execute what another is writing.
     let own = target.with_extension(format!("{:?}", std::thread::current().id()));
     let status = Command::new("cc")
-        .args(["-O1", "-pthread", "-D_FORTIFY_SOURCE=2", "-Wall", "-o"])
+        .args(["-O1", "-pthread", "-D_FORTIFY_SOURCE=2", "-Wall"])
+        .args(flags)
+        .arg("-o")
         .args([&own, &source])
         .status()
         .expect("there is a C compiler");

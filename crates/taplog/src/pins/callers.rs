@@ -21,19 +21,23 @@ pub(super) fn counts_by_caller(key: &[u8; KEY]) -> bool {
 }
 
 /// So many are known of a request. What others draw is counted together.
-const CALLERS: usize = 16;
+const REQUESTS: usize = 16;
 const COUNT_BITS: u32 = 20;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 const CALLER_BITS: u32 = 16;
 
-/// Of one request, each its number's upper part, a caller and a count; 0: free. What an earlier
-/// request has left is free, too.
+/// Of a request, or of something else that draws, each its number's upper part, a caller and a
+/// count; 0: free. What an earlier request has left is free, too.
 #[repr(C)]
-pub(super) struct ByCaller([AtomicU64; CALLERS]);
+pub(crate) struct ByCaller<const CALLERS: usize = REQUESTS>([AtomicU64; CALLERS]);
 
-impl ByCaller {
-    /// How often the request has asked by this code; `None`: it is not counted apart. `upper` is
-    /// not 0, and greater for a later request.
+impl<const CALLERS: usize> ByCaller<CALLERS> {
+    pub const fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; CALLERS])
+    }
+
+    /// How often the request has asked by this code; `None`: it is not counted apart, or no more,
+    /// since it has asked too often. `upper` is not 0, and greater for a later request.
     pub fn count(&self, upper: u64, caller: Caller) -> Option<u64> {
         if caller == Caller::UNKNOWN {
             return None;
@@ -41,19 +45,21 @@ impl ByCaller {
         let own = upper << CALLER_BITS | u64::from(caller.0);
         let first = usize::from(caller.0);
         let places = (0..CALLERS).map(|nth| &self.0[(first + nth) % CALLERS]);
-        places.into_iter().find_map(|place| {
+        for place in places {
             let next = |now: u64| match now >> COUNT_BITS {
                 of if of == own => (now & COUNT_MASK < COUNT_MASK).then(|| now + 1),
                 of if of >> CALLER_BITS < upper => Some(own << COUNT_BITS | 1),
                 _ => None,
             };
-            let before = place.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-            let before = before.ok()?;
-            Some(match before >> COUNT_BITS == own {
-                true => before & COUNT_MASK,
-                false => 0,
-            })
-        })
+            match place.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
+                Ok(before) if before >> COUNT_BITS == own => return Some(before & COUNT_MASK),
+                Ok(_) => return Some(0),
+                // At another place it would begin again.
+                Err(now) if now >> COUNT_BITS == own => return None,
+                Err(_) => {}
+            }
+        }
+        None
     }
 
     pub fn clear(&self) {

@@ -197,7 +197,7 @@ fn split_name(body: &[u8]) -> (&[u8], &[u8]) {
     end.map_or((body, &[]), |end| (&body[..end], &body[end + 1..]))
 }
 
-fn mixed(hash: u64, word: u64) -> u64 {
+pub(crate) fn mixed(hash: u64, word: u64) -> u64 {
     let mixed = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ mixed >> 32
 }

@@ -542,3 +542,13 @@ fn readings_are_kept_until_many_more_came() {
     assert_eq!(read(1), Some(9 * SECOND));
     assert_eq!(read(2 + rounds), Some(7 * SECOND));
 }
+
+/// A thread that goes on for ever, and draws by one function.
+#[test]
+fn what_has_drawn_too_often_by_one_code_is_not_counted_from_the_beginning_again() {
+    let counts = ByCaller::<4>::new();
+    let of = |caller| counts.count(1, Caller(caller));
+    let counted = (0..1 << 21).map_while(|_| of(5));
+    assert!(counted.enumerate().all(|(nth, count)| count == nth as u64));
+    assert_eq!((of(5), of(5), of(6)), (None, None, Some(0)));
+}
