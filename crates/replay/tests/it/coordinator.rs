@@ -122,6 +122,7 @@ impl Written {
             drawn: Vec::new(),
             clock: Vec::new(),
             server_bytes: None,
+            secrets: Default::default(),
             client_bytes: None,
             statement_snapshots: Vec::new(),
             rechecked: Vec::new(),
