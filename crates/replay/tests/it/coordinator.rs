@@ -369,7 +369,10 @@ impl Replay {
                 self.coordinator.ended(claim, &ended);
             }
             "served" => coordinator.served(tx(), second == "whole", MovedReads::default()),
-            "lost" => coordinator.lost(claim(first)),
+            "lost" => {
+                let (claim, ended) = self.ended(first, "rolled-back");
+                self.coordinator.lost(claim, ended);
+            }
             "sent" => {
                 let request = self.request(first);
                 self.coordinator.request_sent(request);
