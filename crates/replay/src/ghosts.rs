@@ -285,9 +285,9 @@ impl Context for GhostContext {
         self.shared.monitor.with(|c| c.ended(claim, &ended));
     }
     fn served(&mut self, _tx: Tx, _complete: bool, _moved: MovedReads) {}
-    fn lost(&mut self, claim: Claim) {
+    fn lost(&mut self, claim: Claim, ended: Ended) {
         self.over = true;
-        self.shared.monitor.with(|c| c.lost(claim));
+        self.shared.monitor.with(|c| c.lost(claim, ended));
     }
     fn stopped(&mut self, stopped: Stopped) {
         self.shared.monitor.with(|c| c.stopped(stopped));

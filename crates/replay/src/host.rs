@@ -71,8 +71,8 @@ impl Context for ServiceContext {
     fn served(&mut self, tx: Tx, complete: bool, moved: MovedReads) {
         self.shared.monitor.with(|c| c.served(tx, complete, moved));
     }
-    fn lost(&mut self, claim: Claim) {
-        self.shared.monitor.with(|c| c.lost(claim));
+    fn lost(&mut self, claim: Claim, ended: Ended) {
+        self.shared.monitor.with(|c| c.lost(claim, ended));
     }
     fn stopped(&mut self, stopped: Stopped) {
         self.shared.monitor.with(|c| c.stopped(stopped));

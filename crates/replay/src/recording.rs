@@ -18,8 +18,8 @@ use hindcast_order::{Levels, LevelsError, LockStep, Request, StepAt, Tx, Writers
 use hindcast_taplog::pins::{Reading, decode_readings};
 use hindcast_trace::{
     self as trace, Attribution, Digest, Drawn, DrawnUuid, DrawnValue, Isolation, Micros, Outcome,
-    ReadError, RequestId, SequenceValue, SessionId, ShapeId, Snapshot, Trace, TransactionFilter,
-    TransactionId, Xid,
+    ReadError, RequestId, SecretKey, Secrets, SequenceValue, SessionId, ShapeId, Snapshot, Trace,
+    TransactionFilter, TransactionId, Xid,
 };
 use hindcast_wire::answered::error_text;
 use hindcast_wire::frame::{self, Direction};
@@ -110,6 +110,8 @@ pub struct Extras {
     pub drawn_uuids: Vec<DrawnUuid>,
     pub server_bytes: Option<Vec<u8>>,
     pub client_bytes: Option<Vec<u8>>,
+    /// What was taken out of both.
+    secrets: Secrets,
 }
 
 impl Extras {
@@ -143,6 +145,8 @@ pub struct Recording {
     /// Of a faithful replay: who inserted in the order of a sequence, by transaction.
     inserts: Vec<Insert>,
     extras: File,
+    /// Of what was taken out of transactions.
+    keys: Vec<SecretKey>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -191,6 +195,7 @@ impl Recording {
         let mut requests = lean_requests(trace, plan)?;
         requests.retain(|request| (scope.request)(request.id));
         let mut loading = Loading::new(scope, requests)?;
+        loading.recording.keys = trace.secrets_keys().cloned().collect();
         for recorded in trace.transactions(TransactionFilter {
             began: Some(plan.period.clone()),
             ..Default::default()
@@ -417,7 +422,15 @@ impl Recording {
         }
         let mut bytes = vec![0; (range.end - range.start) as usize];
         self.extras.read_exact_at(&mut bytes, range.start)?;
-        postcard::from_bytes(&bytes).map_err(io::Error::other)
+        let mut extras: Extras = postcard::from_bytes(&bytes).map_err(io::Error::other)?;
+        if let Some((server, client)) = extras
+            .secrets
+            .open_bytes(self.transaction(tx).id, &self.keys)
+        {
+            extras.server_bytes = extras.server_bytes.map(|_| server);
+            extras.client_bytes = extras.client_bytes.map(|_| client);
+        }
+        Ok(extras)
     }
 }
 
@@ -482,6 +495,7 @@ impl<'a> Loading<'a> {
                 shown_by: HashMap::new(),
                 inserts: Vec::new(),
                 extras,
+                keys: Vec::new(),
             },
             spill,
             snapshots: Vec::new(),
@@ -531,6 +545,7 @@ impl<'a> Loading<'a> {
             drawn,
             server_bytes: recorded.server_bytes.filter(|_| fate == Fate::Aborted),
             client_bytes: recorded.client_bytes.filter(|_| request.is_none()),
+            secrets: recorded.secrets,
         };
         self.recording.transactions.push(RecordedTransaction {
             id: recorded.id,

@@ -16,8 +16,8 @@ use hindcast_gateway::redact::{Redactor, Rules, hash_in_sql};
 use hindcast_rewind::{Hidden, Options, RewindError, dump, rewind};
 use hindcast_trace::{
     Base, BaseKind, CloseError, Digest, Gap, GapCause, Location, OpenError, PinsKey, ReadError,
-    Record, Recorder, Request, RequestFilter, RequestId, Response, ShapeId, Trace, Transaction,
-    TransactionFilter, Writer, WriterOptions,
+    Record, Recorder, Request, RequestFilter, RequestId, Response, Secrets, ShapeId, Trace,
+    Transaction, TransactionFilter, Writer, WriterOptions,
 };
 
 use crate::restore::Start;
@@ -241,6 +241,7 @@ impl Sharing<'_> {
 
     fn transaction(&mut self, mut transaction: Transaction) {
         let recorder = transaction.id.recorder();
+        transaction.secrets = Secrets::None;
         transaction.server_bytes = transaction
             .server_bytes
             .map(|bytes| self.redactor.server_bytes(&bytes));

@@ -244,6 +244,7 @@ impl Shared {
             now: recorded.now,
             drawn: drawn.drawn,
             drawn_uuids: drawn.drawn_uuids,
+            wrote: recorded.wrote || recorded.draws_told,
             acts_late,
             looks,
             statements,

@@ -150,21 +150,11 @@ impl Ended {
         [self.digest, self.digest_as_sent].contains(&recorded.0)
     }
 
-    /// The session went away in the middle of it.
-    pub fn lost() -> Self {
-        Self {
-            shape: ShapeId(0),
-            digest: 0,
-            digest_as_sent: 0,
-            rows: 0,
-            fate: EndedAs::RolledBack {
-                error: Some("the service closed the connection in the middle of it".to_owned()),
-            },
-            hashes: Vec::new(),
-            statements: Vec::new(),
-            results: None,
-            transcript: Transcript::default(),
-        }
+    /// The session went away in the middle of it, which nobody expected.
+    pub fn lost(self) -> Self {
+        let error = "the service closed the connection in the middle of it".to_owned();
+        let fate = EndedAs::RolledBack { error: Some(error) };
+        Self { fate, ..self }
     }
 }
 

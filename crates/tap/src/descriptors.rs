@@ -225,6 +225,12 @@ pub fn known(descriptor: i32) -> Option<u64> {
 
 /// The descriptor is new; tells it if it is a stream.
 pub fn opened(descriptor: i32, how: How) -> Option<u64> {
+    opened_to(descriptor, how, &[])
+}
+
+/// Likewise of one that connects to this address. As long as it does, nobody is at its other end
+/// who could be asked for a name.
+pub fn opened_to(descriptor: i32, how: How, address: &[u8]) -> Option<u64> {
     if !process::is_enabled() || process::is_sealed() || process::is_borrowed() {
         return None;
     }
@@ -233,10 +239,11 @@ pub fn opened(descriptor: i32, how: How) -> Option<u64> {
     learn(descriptor, number.map_or(NO_STREAM, |n| n << 1));
     if let Some(stream) = number {
         let (mut ours, mut theirs) = (Name::new(), Name::new());
-        let (local, peer) = (
-            ours.of(descriptor, libc::getsockname),
-            theirs.of(descriptor, libc::getpeername),
-        );
+        ours.of(descriptor, libc::getsockname);
+        if theirs.of(descriptor, libc::getpeername).is_empty() {
+            theirs.is(address);
+        }
+        let (local, peer) = (ours.text(), theirs.text());
         let told = Told::Opened {
             stream,
             how,
@@ -459,6 +466,26 @@ impl Name {
                 self.write(&address, length as usize);
             }
         }
+        self.text()
+    }
+
+    /// Of an address as libc has it.
+    fn is(&mut self, address: &[u8]) {
+        let length = address.len().min(size_of::<libc::sockaddr_storage>());
+        if length < size_of::<libc::sa_family_t>() {
+            return;
+        }
+        // SAFETY: zeros are an address, and so many bytes fit into it.
+        let address = unsafe {
+            let mut storage: libc::sockaddr_storage = std::mem::zeroed();
+            let into = (&raw mut storage).cast::<u8>();
+            std::ptr::copy_nonoverlapping(address.as_ptr(), into, length);
+            storage
+        };
+        self.write(&address, length);
+    }
+
+    fn text(&self) -> &[u8] {
         self.text.get(..self.length).unwrap_or_default()
     }
 

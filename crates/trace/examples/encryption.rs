@@ -141,6 +141,7 @@ fn transaction(recorder: u16, sequence: u64) -> Transaction {
         drawn: Vec::new(),
         clock: Vec::new(),
         server_bytes: None,
+        secrets: Default::default(),
         client_bytes: None,
         statement_snapshots: Vec::new(),
         rechecked: Vec::new(),

@@ -331,6 +331,7 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                         drawn: Vec::new(),
                         clock: Vec::new(),
                         server_bytes: None,
+                        secrets: Default::default(),
                         client_bytes: None,
                         statement_snapshots: Vec::new(),
                         rechecked: Vec::new(),

@@ -42,16 +42,26 @@ pub struct Request {
     pub calls: Vec<Call>,
 }
 
-/// What was taken out of a request as it was recorded.
+/// What was taken out of a request, or of the bytes of a transaction, as it was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Secrets {
     /// Nothing, or nothing that was kept.
     #[default]
     None,
-    /// The request as it came, for who has the key; see [`Sealer`](crate::Sealer).
+    /// As it came, for who has the key; see [`Sealer`](crate::Sealer).
     Sealed(Vec<u8>),
-    /// The request is as it came. Never in a recording.
+    /// It is as it came. Never in a recording.
     Opened,
+}
+
+impl Secrets {
+    /// What a recording keeps.
+    pub(crate) fn sealed(&self) -> Option<&[u8]> {
+        match self {
+            Self::Sealed(sealed) => Some(sealed),
+            Self::None | Self::Opened => None,
+        }
+    }
 }
 
 /// What a service asked of somebody who is not its database, and what it was answered.
@@ -181,6 +191,9 @@ pub struct Transaction {
     /// one, and the end of this one, as [`Request::clock`]; the first from when this one began.
     #[serde(deserialize_with = "or_empty")]
     pub clock: Vec<u8>,
+    /// What was taken out of the bytes that a replay needs.
+    #[serde(deserialize_with = "or_empty")]
+    pub secrets: Secrets,
 }
 
 /// What a statement saw, and those behind it that are not told of.

@@ -171,6 +171,7 @@ impl Service {
             drawn: Vec::new(),
             clock: Vec::new(),
             server_bytes: None,
+            secrets: Default::default(),
             client_bytes: None,
             statement_snapshots: Vec::new(),
             rechecked: Vec::new(),

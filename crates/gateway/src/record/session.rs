@@ -10,7 +10,8 @@ use hindcast_model::Traceparent;
 use hindcast_spool::SharedBoard;
 use hindcast_taplog::board::Line;
 use hindcast_trace::{
-    Digest, Id, Isolation, Micros, Outcome, SessionId, Shape, ShapeId, Transaction, TransactionId,
+    Digest, Id, Isolation, Micros, Outcome, Secrets, SessionId, Shape, ShapeId, Transaction,
+    TransactionId,
 };
 use hindcast_wire::answered::describes_rows;
 use hindcast_wire::sql::{Fingerprint, SchemaChange, ScriptCache};
@@ -386,6 +387,18 @@ impl RecordingDriver {
         if !self.redactor.rules().look_into_sql() {
             return;
         }
+        // Only of these a replay needs what they said.
+        let is_replayed = transaction.outcome == Outcome::Aborted || transaction.request.is_none();
+        let came = is_replayed.then(|| said(transaction).map(<[u8]>::to_vec));
+        self.take_secrets(transaction);
+        if let Some(came) = came
+            && said(transaction) != [&came[0][..], &came[1]]
+        {
+            transaction.secrets = self.redactor.sealed(transaction.id, &came[0], &came[1]);
+        }
+    }
+
+    fn take_secrets(&self, transaction: &mut Transaction) {
         if let Some(bytes) = &mut transaction.server_bytes {
             *bytes = self.redactor.server_bytes(bytes);
         }
@@ -511,6 +524,12 @@ impl Driver for RecordingDriver {
     }
 }
 
+/// What the server answered a transaction, and what its client sent.
+fn said(transaction: &Transaction) -> [&[u8]; 2] {
+    [&transaction.server_bytes, &transaction.client_bytes]
+        .map(|bytes| bytes.as_deref().unwrap_or_default())
+}
+
 fn to_trace(
     id: TransactionId,
     session: SessionId,
@@ -536,6 +555,7 @@ fn to_trace(
         sequence_values: observed.sequence_values,
         drawn_uuids: observed.drawn_uuids,
         server_bytes: observed.server_bytes.map(Vec::from),
+        secrets: Secrets::None,
         client_bytes: observed.client_bytes.map(Vec::from),
         statement_snapshots: Vec::new(),
         rechecked: Vec::new(),

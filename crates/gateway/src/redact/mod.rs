@@ -30,7 +30,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hindcast_trace::{Request, Response, Sealer, Secrets};
+use hindcast_trace::{Request, Response, Sealer, Secrets, TransactionId};
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 
@@ -51,7 +51,7 @@ const OPAQUE: &str = "its body cannot be looked into for what is to be redacted:
 pub struct Redactor {
     rules: Rules,
     key: Key,
-    /// Keeps what is taken out of requests, for who has the key.
+    /// Keeps what is taken out of requests and transactions, for who has the key.
     sealer: Option<Arc<Sealer>>,
 }
 
@@ -80,7 +80,7 @@ impl Redactor {
         }
     }
 
-    /// What is taken out of requests is kept, sealed.
+    /// What is taken out of requests and transactions is kept, sealed.
     pub fn keeping(self, sealer: Option<Sealer>) -> Self {
         Self {
             sealer: sealer.map(Arc::new),
@@ -155,6 +155,14 @@ impl Redactor {
                 compared: body.to_vec(),
             }),
         }
+    }
+
+    /// Keeps what the server answered a transaction and what its client sent, for who has the key.
+    pub fn sealed(&self, id: TransactionId, server: &[u8], client: &[u8]) -> Secrets {
+        let sealer = self.sealer.as_deref();
+        sealer.map_or(Secrets::None, |sealer| {
+            sealer.seal_bytes(id, server, client)
+        })
     }
 
     /// What the server answered an aborted transaction.

@@ -252,16 +252,18 @@ impl Holder {
     ) -> Result<Option<Tx>, Close> {
         // Nothing of ours is needed where nothing is pinned: its own first statement takes the
         // snapshot.
-        let (mut acts_late, mut snapshot) = (false, None);
+        let (mut acts_late, mut snapshot, mut wrote) = (false, None, false);
         let mut looks = None;
         if let Some(tx) = tx {
             let pins = cx.pins(tx)?;
             looks = pins.looks.map(|looks| (looks, pins.statements));
             acts_late = pins.acts_late;
+            wrote = pins.wrote;
             snapshot = (!pins.reads_only).then_some(Own::Snapshot(tx));
             plan.hold(Ask::Snapshot(tx));
         }
-        let direct = any_alone(statements) || statements.iter().all(|one| only_reads(one));
+        let reads = !wrote && statements.iter().all(|one| only_reads(one));
+        let direct = any_alone(statements) || reads;
         let open = match &mut self.transaction {
             Some(open) => {
                 open.set_claim(claim);

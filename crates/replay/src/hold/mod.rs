@@ -99,7 +99,7 @@ pub trait Context {
     fn ran(&mut self, tx: Tx);
     fn ended(&mut self, claim: Claim, ended: Ended);
     fn served(&mut self, tx: Tx, complete: bool, moved: MovedReads);
-    fn lost(&mut self, claim: Claim);
+    fn lost(&mut self, claim: Claim, ended: Ended);
     /// The transaction of [`HoldOptions::stop`] is there, and goes no further.
     fn stopped(&mut self, stopped: Stopped);
     /// The server refused a write outside any request.
@@ -361,8 +361,10 @@ impl Holder {
             let (tx, through, moved) = (*tx, served.is_through(), served.moved());
             self.session = Session::Idle;
             cx.served(tx, through, moved);
-        } else if let Some(claim) = self.transaction.take().and_then(|open| open.followed()) {
-            cx.lost(claim);
+        } else if let Some(open) = self.transaction.take()
+            && let Some(claim) = open.followed()
+        {
+            cx.lost(claim, open.into_ended());
         }
         cx.entered(None);
         if let Some(plan) = self.session.plan() {

@@ -15,6 +15,9 @@ pub struct Pins {
     /// It only read: nothing but `SELECT`s that lock nothing, draw from no sequence and read no
     /// clock. Then there is nothing to pin, and it may stay read-only.
     pub reads_only: bool,
+    /// Changed code: it wrote or drew originally, also where that is in a function which its text
+    /// only calls.
+    pub wrote: bool,
     /// It aborted originally, so what beat it goes first; see
     /// [`Ask::Act`](crate::transaction::Ask::Act).
     pub acts_late: bool,

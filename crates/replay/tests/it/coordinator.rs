@@ -141,6 +141,7 @@ impl Written {
             drawn: Vec::new(),
             clock: Vec::new(),
             server_bytes: None,
+            secrets: Default::default(),
             client_bytes: None,
             statement_snapshots: Vec::new(),
             rechecked: Vec::new(),
@@ -387,7 +388,10 @@ impl Replay {
                 self.coordinator.ended(claim, &ended);
             }
             "served" => coordinator.served(tx(), second == "whole", MovedReads::default()),
-            "lost" => coordinator.lost(claim(first)),
+            "lost" => {
+                let (claim, ended) = self.ended(first, "rolled-back");
+                self.coordinator.lost(claim, ended);
+            }
             "sent" => {
                 let request = self.request(first);
                 self.coordinator.request_sent(request);

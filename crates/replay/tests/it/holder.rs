@@ -133,7 +133,7 @@ impl Context for Told {
         };
         self.hear(format!("{} was served {how}{reads}", tx.0));
     }
-    fn lost(&mut self, claim: Claim) {
+    fn lost(&mut self, claim: Claim, _ended: Ended) {
         self.hear(format!("{claim:?} lost"));
     }
     fn stopped(&mut self, stopped: Stopped) {

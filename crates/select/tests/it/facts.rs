@@ -103,6 +103,7 @@ impl Recording {
             drawn: Vec::new(),
             clock: Vec::new(),
             server_bytes: None,
+            secrets: Default::default(),
             client_bytes: None,
             statement_snapshots: Vec::new(),
             rechecked: Vec::new(),

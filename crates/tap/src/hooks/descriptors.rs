@@ -69,7 +69,12 @@ pub unsafe extern "C" fn connect(
             Some(_) => How::Database,
             None => How::Connected,
         };
-        descriptors::opened(socket, how);
+        let to = match address.is_null() {
+            true => &[][..],
+            // SAFETY: what the caller gave.
+            false => unsafe { std::slice::from_raw_parts(address.cast(), length as usize) },
+        };
+        descriptors::opened_to(socket, how, to);
     }
     result
 }

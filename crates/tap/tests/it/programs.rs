@@ -58,6 +58,31 @@ fn every_function_that_carries_bytes() {
     assert_eq!((heard.lost_records, heard.refused), (0, 0));
 }
 
+/// One queue is full, so who connects to it without waiting has nobody at the other end yet.
+#[test]
+fn who_connects_without_waiting_is_told_to_whom() {
+    let program = "import socket
+full = socket.create_server(('127.0.0.1', 0), backlog=0)
+fills = socket.create_connection(full.getsockname())
+waits = socket.socket()
+waits.setblocking(False)
+waits.connect_ex(full.getsockname())
+try: waits.getpeername()
+except OSError: print(full.getsockname()[1])";
+    let recorder = Recorder::start();
+    let mut command = Command::new("python3");
+    command.args(["-c", program]);
+    recorder.tap(&mut command);
+    let done = output(&mut command);
+    let port = String::from_utf8(done.stdout).unwrap();
+    let expected = format!("127.0.0.1:{}", port.trim());
+    assert!(expected.len() > "127.0.0.1:".len(), "it did not wait");
+    let heard = recorder.stop();
+    let opened = heard.streams.values().flat_map(|one| &one.opened);
+    let to = opened.filter(|one| one.0 == How::Connected && one.2 == expected);
+    assert_eq!(to.count(), 2);
+}
+
 #[test]
 fn children_of_all_kinds_write_the_same_stream() {
     let (received, heard, ended_well) = run("processes", &[], |_| ());

@@ -1,18 +1,20 @@
-//! What redaction takes out of a request, sealed, so that a replay can send it all the same.
+//! What redaction takes out of a request, or of the bytes of a transaction, sealed, so that a replay
+//! can send it all the same.
 //!
 //! ```text
-//! sealed  address[40] number:u64 (target headers body, encrypted) tag[16]
+//! of a request      address[40] number:u64 (target headers body, encrypted) tag[16]
+//! of a transaction  address[40] number:u64 (server_bytes client_bytes, encrypted) tag[16]
 //! ```
 //!
-//! A recorder has one key for all that it seals, and numbers what it seals. The request's number
-//! goes in as well, so what is sealed of one request cannot be put into another.
+//! A recorder has one key for all that it seals, and numbers what it seals. The number of the
+//! request or transaction goes in as well, so what is sealed of one cannot be put into another.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::keys::{KeyError, PublicKey, SecretKey};
 use super::sealed::{ADDRESS_BYTES, Address, FileKey};
-use crate::types::{Request, RequestId, Secrets};
+use crate::types::{Request, RequestId, Secrets, TransactionId};
 
 /// What the key is of; files are called otherwise.
 const NAME: &str = "secrets";
@@ -42,22 +44,61 @@ impl Sealer {
 
     /// Target, headers and body of a request.
     pub fn seal(&self, request: &Request) -> Secrets {
+        self.sealed(&of_request(request.id), |plain| {
+            put(plain, request.target.as_bytes());
+            for (name, value) in &request.headers {
+                put(plain, name.as_bytes());
+                put(plain, value);
+            }
+            // Headers have names.
+            put(plain, b"");
+            plain.extend_from_slice(&request.body);
+        })
+    }
+
+    /// What the server answered a transaction, and what its client sent; empty where that is not
+    /// kept.
+    pub fn seal_bytes(&self, id: TransactionId, server: &[u8], client: &[u8]) -> Secrets {
+        self.sealed(&of_transaction(id), |plain| {
+            put(plain, server);
+            plain.extend_from_slice(client);
+        })
+    }
+
+    fn sealed(&self, of: &[u8], put_into: impl FnOnce(&mut Vec<u8>)) -> Secrets {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut sealed = self.address.to_bytes().to_vec();
         sealed.extend(number.to_le_bytes());
         let start = sealed.len();
-        put(&mut sealed, request.target.as_bytes());
-        for (name, value) in &request.headers {
-            put(&mut sealed, name.as_bytes());
-            put(&mut sealed, value);
-        }
-        // Headers have names.
-        put(&mut sealed, b"");
-        sealed.extend_from_slice(&request.body);
-        let aad = request.id.0.to_le_bytes();
-        self.key.seal(number, true, &aad, &mut sealed, start);
+        put_into(&mut sealed);
+        self.key.seal(number, true, of, &mut sealed, start);
         Secrets::Sealed(sealed)
     }
+}
+
+impl Secrets {
+    /// Of a transaction: what the server answered and what its client sent, as it came, if one of
+    /// these keys is for it.
+    pub fn open_bytes<'a>(
+        &self,
+        id: TransactionId,
+        keys: impl IntoIterator<Item = &'a SecretKey>,
+    ) -> Option<(Vec<u8>, Vec<u8>)> {
+        let sealed = self.sealed()?;
+        let plain = (keys.into_iter()).find_map(|key| plain(&of_transaction(id), sealed, key))?;
+        let mut rest = &plain[..];
+        let server = take(&mut rest)?.to_vec();
+        Some((server, rest.to_vec()))
+    }
+}
+
+fn of_request(id: RequestId) -> Vec<u8> {
+    id.0.to_le_bytes().to_vec()
+}
+
+/// Longer, so that it is none of a request with the same number.
+fn of_transaction(id: TransactionId) -> Vec<u8> {
+    [&id.0.to_le_bytes()[..], b"transaction"].concat()
 }
 
 impl Request {
@@ -76,17 +117,8 @@ impl Request {
 type Opened = (String, Vec<(String, Vec<u8>)>, Vec<u8>);
 
 fn opened(id: RequestId, sealed: &[u8], key: &SecretKey) -> Option<Opened> {
-    let (address, rest) = sealed.split_first_chunk::<ADDRESS_BYTES>()?;
-    let (number, rest) = rest.split_first_chunk()?;
-    let address = Address::from_bytes(address);
-    if address.recipient != key.public().id() {
-        return None;
-    }
-    let file_key = FileKey::open(key, &address, NAME);
-    let mut sealed = rest.to_vec();
-    let aad = id.0.to_le_bytes();
-    let number = u64::from_le_bytes(*number);
-    let mut plain = file_key.unseal(number, true, &aad, &mut sealed)?;
+    let plain = plain(&of_request(id), sealed, key)?;
+    let mut plain = &plain[..];
     let target = take_text(&mut plain)?;
     let mut headers = Vec::new();
     loop {
@@ -96,6 +128,20 @@ fn opened(id: RequestId, sealed: &[u8], key: &SecretKey) -> Option<Opened> {
         }
         headers.push((name, take(&mut plain)?.to_vec()));
     }
+}
+
+fn plain(of: &[u8], sealed: &[u8], key: &SecretKey) -> Option<Vec<u8>> {
+    let (address, rest) = sealed.split_first_chunk::<ADDRESS_BYTES>()?;
+    let (number, rest) = rest.split_first_chunk()?;
+    let address = Address::from_bytes(address);
+    if address.recipient != key.public().id() {
+        return None;
+    }
+    let file_key = FileKey::open(key, &address, NAME);
+    let mut sealed = rest.to_vec();
+    let number = u64::from_le_bytes(*number);
+    let plain = file_key.unseal(number, true, of, &mut sealed)?;
+    Some(plain.to_vec())
 }
 
 fn put(out: &mut Vec<u8>, part: &[u8]) {
@@ -182,6 +228,21 @@ mod tests {
                 assert_eq!(read, torn);
             }
         }
+    }
+
+    #[test]
+    fn bytes_of_a_transaction_come_back_for_it_alone() {
+        let key = SecretKey::generate().unwrap();
+        let sealer = Sealer::new(&key.public()).unwrap();
+        let secrets = sealer.seal_bytes(Id(7), b"answered", b"sent");
+        let whole = Some((b"answered".to_vec(), b"sent".to_vec()));
+        assert_eq!(secrets.open_bytes(Id(7), [&key]), whole);
+        let other = SecretKey::generate().unwrap();
+        assert_eq!(secrets.open_bytes(Id(7), [&other, &key]), whole);
+        assert_eq!(secrets.open_bytes(Id(7), [&other]), None);
+        assert_eq!(secrets.open_bytes(Id(8), [&key]), None);
+        // Neither is a request taken for a transaction.
+        assert_eq!(sealer.seal(&request(7)).open_bytes(Id(7), [&key]), None);
     }
 
     #[test]

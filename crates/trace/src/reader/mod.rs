@@ -147,11 +147,16 @@ impl Trace {
     /// A request of this trace as it came, if what was taken out of it was kept and the key is
     /// here.
     pub fn with_secrets(&self, mut request: Request) -> Request {
-        let own = self.store.keyring().and_then(Keyring::secret);
-        for key in own.into_iter().chain(&self.secrets_key) {
+        for key in self.secrets_keys() {
             request.open_secrets(key);
         }
         request
+    }
+
+    /// The keys that what was taken out may be sealed for, as far as they are here.
+    pub fn secrets_keys(&self) -> impl Iterator<Item = &SecretKey> {
+        let own = self.store.keyring().and_then(Keyring::secret);
+        own.into_iter().chain(&self.secrets_key)
     }
 
     /// Turns the write-ahead files that crashed recorders left on this machine into segments;

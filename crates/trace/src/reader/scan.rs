@@ -86,6 +86,7 @@ impl Streamed for Transactions {
             client_bytes: None,
             statement_snapshots: Vec::new(),
             clock: Vec::new(),
+            secrets: Secrets::None,
             ..row
         }
     }

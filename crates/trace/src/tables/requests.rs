@@ -119,10 +119,7 @@ impl Table for Requests {
             Response::Unrecorded { reason } => shred_unanswered("unrecorded", reason, columns),
         }
         columns.optional_bytes(Some(row.clock.as_slice()).filter(|clock| !clock.is_empty()));
-        columns.optional_bytes(match &row.secrets {
-            Secrets::Sealed(sealed) => Some(sealed),
-            Secrets::None | Secrets::Opened => None,
-        });
+        columns.optional_bytes(row.secrets.sealed());
         shred_calls(row, columns);
     }
 

@@ -4,7 +4,8 @@ use super::missing;
 use crate::parquet_table::{Column, Kind, Malformed, Packing, RowReader, RowWriter, Table};
 use crate::{
     Attribution, Digest, Drawn, DrawnAt, DrawnUuid, DrawnValue, Id, Isolation, Lock, Outcome,
-    Record, SequenceValue, ShapeId, Snapshot, StatementSnapshot, Transaction, Xid, uuid_text,
+    Record, Secrets, SequenceValue, ShapeId, Snapshot, StatementSnapshot, Transaction, Xid,
+    uuid_text,
 };
 
 pub(crate) struct Transactions;
@@ -89,6 +90,9 @@ impl Table for Transactions {
         Column::new("clock", Kind::Binary, Packing::Plain)
             .optional()
             .bulky(),
+        Column::new("secrets", Kind::Binary, Packing::Plain)
+            .optional()
+            .bulky(),
     ];
     const ID: Option<usize> = Some(0);
     const TIME: Option<usize> = Some(4);
@@ -157,6 +161,7 @@ impl Table for Transactions {
         shred_drawn_uuids(&row.drawn_uuids, columns);
         shred_drawn(&row.drawn, columns);
         columns.optional_bytes((!row.clock.is_empty()).then_some(&row.clock[..]));
+        columns.optional_bytes(row.secrets.sealed());
     }
 
     fn assemble(columns: &mut RowReader<'_>) -> Result<Transaction, Malformed> {
@@ -222,6 +227,9 @@ impl Table for Transactions {
             drawn_uuids: assemble_drawn_uuids(columns)?,
             drawn: assemble_drawn(columns)?,
             clock: columns.optional_bytes().unwrap_or_default(),
+            secrets: columns
+                .optional_bytes()
+                .map_or(Secrets::None, Secrets::Sealed),
         })
     }
 }

@@ -180,6 +180,7 @@ proptest! {
             transaction.client_bytes = None;
             transaction.statement_snapshots = Vec::new();
             transaction.clock.clear();
+            transaction.secrets = Secrets::None;
         }
         let requests = trace.requests(RequestFilter { lean: true, ..RequestFilter::default() });
         prop_assert_eq!(requests.collect::<Result<Vec<_>, _>>().unwrap(), expected.requests);

@@ -90,6 +90,7 @@ impl Made {
             locks: own.lock.into_iter().map(lock).collect(),
             sequence_values: Vec::new(),
             server_bytes: None,
+            secrets: Default::default(),
             client_bytes: own.sent.map(<[u8]>::to_vec),
             statement_snapshots: Vec::new(),
             rechecked: own.rechecked.to_vec(),

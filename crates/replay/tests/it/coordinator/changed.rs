@@ -493,6 +493,22 @@ fn what_was_retried_originally_is_left_out() {
 }
 
 #[test]
+fn a_session_of_changed_code_that_goes_away_as_it_did_has_not_failed() {
+    check(
+        How::Changed,
+        "request 1 0..100
+         tx 1 10..20 sees 100 aborted: SELECT 1
+         tx 1 30..40 sees 100 failed 23505: SELECT 2",
+        "claim 1 SELECT 1
+         lost 0
+         claim 1 SELECT 2
+         lost 1
+         changes",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
 fn a_session_of_changed_code_that_goes_away_has_failed() {
     check(
         How::Changed,

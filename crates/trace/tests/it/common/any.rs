@@ -181,7 +181,7 @@ pub fn transaction() -> impl Strategy<Value = Transaction> {
         option::of(any::<u64>()),
         vec(drawn_uuid, 0..3),
         vec(drawn(), 0..4),
-        bytes(),
+        (bytes(), option::of(bytes())),
     );
     (who, when, what, result, rest).prop_map(|(who, when, what, result, rest)| Transaction {
         id: who.0,
@@ -207,7 +207,8 @@ pub fn transaction() -> impl Strategy<Value = Transaction> {
         commit_lsn: rest.6,
         drawn_uuids: rest.7,
         drawn: rest.8,
-        clock: rest.9,
+        clock: rest.9.0,
+        secrets: rest.9.1.map_or(Secrets::None, Secrets::Sealed),
     })
 }
 
