@@ -147,11 +147,22 @@ impl Trace {
     /// A request of this trace as it came, if what was taken out of it was kept and the key is
     /// here.
     pub fn with_secrets(&self, mut request: Request) -> Request {
-        let own = self.store.keyring().and_then(Keyring::secret);
-        for key in own.into_iter().chain(&self.secrets_key) {
-            request.open_secrets(key);
-        }
+        self.secret_keys().for_each(|key| request.open_secrets(key));
         request
+    }
+
+    fn secret_keys(&self) -> impl Iterator<Item = &SecretKey> {
+        let own = self.store.keyring().and_then(Keyring::secret);
+        own.into_iter().chain(&self.secrets_key)
+    }
+
+    /// What makes [`Transaction::values`], by the recorder's number, where the key is here.
+    pub fn values_digests(&self) -> BTreeMap<u16, ValuesDigest> {
+        let digest = |recorder: &Recorder| {
+            let key = recorder.values_key.as_ref()?.open(self.secret_keys())?;
+            Some((recorder.number, key.prepared()))
+        };
+        self.recorders().iter().filter_map(digest).collect()
     }
 
     /// Turns the write-ahead files that crashed recorders left on this machine into segments;

@@ -89,6 +89,7 @@ impl Table for Transactions {
         Column::new("clock", Kind::Binary, Packing::Plain)
             .optional()
             .bulky(),
+        Column::new("values_digest", Kind::UInt32, Packing::Plain).optional(),
     ];
     const ID: Option<usize> = Some(0);
     const TIME: Option<usize> = Some(4);
@@ -157,6 +158,7 @@ impl Table for Transactions {
         shred_drawn_uuids(&row.drawn_uuids, columns);
         shred_drawn(&row.drawn, columns);
         columns.optional_bytes((!row.clock.is_empty()).then_some(&row.clock[..]));
+        columns.optional_int(row.values.map(i64::from));
     }
 
     fn assemble(columns: &mut RowReader<'_>) -> Result<Transaction, Malformed> {
@@ -222,6 +224,7 @@ impl Table for Transactions {
             drawn_uuids: assemble_drawn_uuids(columns)?,
             drawn: assemble_drawn(columns)?,
             clock: columns.optional_bytes().unwrap_or_default(),
+            values: columns.optional_int().map(|digest| digest as u32),
         })
     }
 }

@@ -181,7 +181,7 @@ pub fn transaction() -> impl Strategy<Value = Transaction> {
         option::of(any::<u64>()),
         vec(drawn_uuid, 0..3),
         vec(drawn(), 0..4),
-        bytes(),
+        (bytes(), option::of(any::<u32>())),
     );
     (who, when, what, result, rest).prop_map(|(who, when, what, result, rest)| Transaction {
         id: who.0,
@@ -207,7 +207,8 @@ pub fn transaction() -> impl Strategy<Value = Transaction> {
         commit_lsn: rest.6,
         drawn_uuids: rest.7,
         drawn: rest.8,
-        clock: rest.9,
+        clock: rest.9.0,
+        values: rest.9.1,
     })
 }
 
@@ -292,6 +293,8 @@ pub fn recorder() -> impl Strategy<Value = Recorder> {
             environment: redacted.clone(),
             pins_key: (numbers.0 % 2 == 0).then_some(PinsKey([numbers.0 as u8; 32])),
             postgres_tls: (numbers.0 % 3 > 0).then_some(numbers.0 % 3 > 1),
+            values_key: (numbers.0 % 5 > 0)
+                .then(|| KeptValuesKey(vec![7; numbers.0 as usize % 90])),
             redacted,
         }
     })
