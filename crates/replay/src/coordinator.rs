@@ -12,6 +12,7 @@
 
 mod changed;
 mod moved;
+mod together;
 mod unexplained;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -242,7 +243,7 @@ impl Coordinator {
             return Claim::Outside;
         };
         self.begun[request.index()] = true;
-        let matching = self.matching(request, opening.hash, opening.begun);
+        let matching = self.matching(request, opening);
         if opening.sets_up && matching.is_none() {
             // A connection was opened in another request than originally.
             return match opening.begun && self.may_ask_first(request) {
@@ -295,13 +296,6 @@ impl Coordinator {
             Fate::Aborted => Claim::Serve(tx),
             Fate::Committed | Fate::Prepared | Fate::Unknown => Claim::Run(tx),
         }
-    }
-
-    /// What was a statement by itself is no transaction that its client has `begun`.
-    fn matching(&self, request: Request, opening: u64, begun: bool) -> Option<Tx> {
-        let is_single = |tx: Tx| self.shapes.is_single(self.recording.transaction(tx).shape);
-        self.unclaimed(request)
-            .find(|&tx| self.opening(tx) == Some(opening) && !(begun && is_single(tx)))
     }
 
     /// A few statements of the recording that draw or read, in the database, what is not recorded:

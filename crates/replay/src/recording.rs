@@ -6,7 +6,7 @@
 //! values), goes to a temporary file and is read back when it is needed; requests with their bodies
 //! stay in the trace.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::ops::Range;
@@ -19,7 +19,7 @@ use hindcast_taplog::pins::{Reading, decode_readings};
 use hindcast_trace::{
     self as trace, Attribution, Digest, Drawn, DrawnUuid, DrawnValue, Isolation, Micros, Outcome,
     ReadError, RequestId, SecretKey, Secrets, SequenceValue, SessionId, ShapeId, Snapshot, Trace,
-    TransactionFilter, TransactionId, Xid,
+    TransactionFilter, TransactionId, ValuesDigest, Xid,
 };
 use hindcast_wire::answered::error_text;
 use hindcast_wire::frame::{self, Direction};
@@ -75,6 +75,8 @@ pub struct RecordedTransaction {
     pub shape: ShapeId,
     pub digest: Digest,
     pub rows: u64,
+    /// Digest of the values with which the statement ran that took its snapshot.
+    pub values: Option<u32>,
     /// Where its [`Extras`] are in the temporary file; empty if it has none.
     extras: Range<u64>,
 }
@@ -144,6 +146,8 @@ pub struct Recording {
     shown_by: HashMap<Tx, Tx>,
     /// Of a faithful replay: who inserted in the order of a sequence, by transaction.
     inserts: Vec<Insert>,
+    /// By the recorder's number, what made the digests of values.
+    values: BTreeMap<u16, ValuesDigest>,
     extras: File,
     /// Of what was taken out of transactions.
     keys: Vec<SecretKey>,
@@ -194,7 +198,7 @@ impl Recording {
     ) -> Result<(Self, Levels, Vec<LockStep>), LoadError> {
         let mut requests = lean_requests(trace, plan)?;
         requests.retain(|request| (scope.request)(request.id));
-        let mut loading = Loading::new(scope, requests)?;
+        let mut loading = Loading::new(scope, requests, trace.values_digests())?;
         loading.recording.keys = trace.secrets_keys().cloned().collect();
         for recorded in trace.transactions(TransactionFilter {
             began: Some(plan.period.clone()),
@@ -322,6 +326,14 @@ impl Recording {
 
     pub fn transaction(&self, tx: Tx) -> &RecordedTransaction {
         &self.transactions[tx.index()]
+    }
+
+    /// What [`RecordedTransaction::values`] is of transactions of this request that its recorder
+    /// recorded and that began with these values, if the key is here.
+    pub fn values_digest(&self, request: Request, values: u64) -> Option<u32> {
+        let id = self.request(request).id;
+        let digest = self.values.get(&id.recorder())?;
+        Some(digest.of(id, values))
     }
 
     /// The request's transactions, in the order in which they began.
@@ -475,7 +487,11 @@ struct Loading<'a> {
 }
 
 impl<'a> Loading<'a> {
-    fn new(scope: &'a Scope<'a>, requests: Vec<RecordedRequest>) -> io::Result<Self> {
+    fn new(
+        scope: &'a Scope<'a>,
+        requests: Vec<RecordedRequest>,
+        values: BTreeMap<u16, ValuesDigest>,
+    ) -> io::Result<Self> {
         let extras = tempfile::tempfile()?;
         let spill = Spill {
             file: BufWriter::new(extras.try_clone()?),
@@ -494,6 +510,7 @@ impl<'a> Loading<'a> {
                 late: HashMap::new(),
                 shown_by: HashMap::new(),
                 inserts: Vec::new(),
+                values,
                 extras,
                 keys: Vec::new(),
             },
@@ -563,6 +580,7 @@ impl<'a> Loading<'a> {
             shape: recorded.shape,
             digest: recorded.result_digest,
             rows: recorded.result_rows,
+            values: recorded.values,
             extras: self.spill.keep(&kept)?,
         });
         Ok(())

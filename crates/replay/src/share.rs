@@ -274,6 +274,8 @@ impl Sharing<'_> {
             let given = Recorder {
                 // With it, every session key that was drawn could be computed.
                 pins_key: None,
+                // Nor can values be guessed without this one.
+                values_key: None,
                 redacted: self.rules.texts().map(str::to_owned).collect(),
                 ..recorder.clone()
             };

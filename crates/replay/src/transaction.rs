@@ -113,6 +113,9 @@ pub struct Opening<'a> {
     pub reads_alone: bool,
     /// The client has begun its transaction, so more may follow.
     pub begun: bool,
+    /// With which values it runs, where they are known: see
+    /// [`values_of`](hindcast_wire::values_of).
+    pub values: Option<u64>,
 }
 
 /// How a transaction ended in the replay.

@@ -146,5 +146,6 @@ fn transaction(recorder: u16, sequence: u64) -> Transaction {
         statement_snapshots: Vec::new(),
         rechecked: Vec::new(),
         commit_lsn: None,
+        values: None,
     }
 }

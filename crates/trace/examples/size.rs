@@ -192,6 +192,13 @@ fn make(location: &Location, count: u64) -> Result<(), Box<dyn std::error::Error
     Ok(())
 }
 
+fn drawn(xid: Option<Xid>) -> SequenceValue {
+    SequenceValue {
+        sequence: 16_402,
+        value: xid.map_or(0, |xid| xid.0 as i64),
+    }
+}
+
 fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
     let mut random = Random(42);
     let mut subscribed: Vec<Vec<u32>> = vec![Vec::new(); FORUMS as usize];
@@ -305,10 +312,6 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                             users.len() as u64,
                         ),
                     };
-                    let drawn = || SequenceValue {
-                        sequence: 16_402,
-                        value: xid.map_or(0, |xid| xid.0 as i64),
-                    };
                     let request = Id::new(recorder, done + plan.request as u64 + 1);
                     writer.record(Record::Transaction(Transaction {
                         id: Id::new(recorder, number),
@@ -326,7 +329,7 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                         result_digest: Digest(digest),
                         result_rows: rows,
                         locks: Vec::new(),
-                        sequence_values: plan.writes.then(drawn).into_iter().collect(),
+                        sequence_values: plan.writes.then(|| drawn(xid)).into_iter().collect(),
                         drawn_uuids: Vec::new(),
                         drawn: Vec::new(),
                         clock: Vec::new(),
@@ -336,6 +339,7 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                         statement_snapshots: Vec::new(),
                         rechecked: Vec::new(),
                         commit_lsn: None,
+                        values: Some(Digest::of(format!("{request} {user} {forum}").as_bytes()).0),
                     }));
                     if plan.last {
                         let body = if *subscribes {

@@ -65,7 +65,9 @@ mod types;
 mod wal;
 mod writer;
 
-pub use crypt::{Key, KeyError, KeyId, PublicKey, Sealer, SecretKey, opened, sealed_for};
+pub use crypt::{
+    Key, KeyError, KeyId, PublicKey, Sealer, SecretKey, ValuesDigest, ValuesKey, opened, sealed_for,
+};
 pub use decrypt::{Decrypted, decrypt};
 pub use error::{CloseError, NotDurable, OpenError, ReadError};
 pub use exposure::{Exposed, exposed};

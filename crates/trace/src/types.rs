@@ -194,6 +194,10 @@ pub struct Transaction {
     /// What was taken out of the bytes that a replay needs.
     #[serde(deserialize_with = "or_empty")]
     pub secrets: Secrets,
+    /// Of a request's: digest of the values with which the statement ran that took the snapshot,
+    /// under [`Recorder::values_key`]. `None`: it had none, or they were not seen.
+    #[serde(deserialize_with = "or_empty")]
+    pub values: Option<u32>,
 }
 
 /// What a statement saw, and those behind it that are not told of.
@@ -305,21 +309,32 @@ pub struct Recorder {
     pub pins_key: Option<PinsKey>,
     /// Whether the server offered TLS to its clients.
     pub postgres_tls: Option<bool>,
+    /// Of [`Transaction::values`], if those are kept.
+    #[serde(deserialize_with = "or_empty")]
+    pub values_key: Option<KeptValuesKey>,
 }
 
 /// The secret of a recording: with it, what requests drew can be computed.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PinsKey(pub [u8; 32]);
 
+/// What digests of values are made with, as a recording has it: 32 bytes, or sealed, which is more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptValuesKey(pub Vec<u8>);
+
 impl PinsKey {
     /// One that nobody else has.
     pub fn random() -> Self {
-        let mut key = [0; 32];
-        SystemRandom::new()
-            .fill(&mut key)
-            .expect("the operating system gives random bytes");
-        Self(key)
+        Self(random_key())
     }
+}
+
+pub(crate) fn random_key() -> [u8; 32] {
+    let mut key = [0; 32];
+    SystemRandom::new()
+        .fill(&mut key)
+        .expect("the operating system gives random bytes");
+    key
 }
 
 impl std::fmt::Debug for PinsKey {

@@ -176,6 +176,7 @@ impl Service {
             statement_snapshots: Vec::new(),
             rechecked: Vec::new(),
             commit_lsn: None,
+            values: None,
         }));
         ended
     }

@@ -17,6 +17,7 @@
 //! - [`tracker`] knows which message of the client (or of ours) the server answers next.
 //! - [`spoken`] and [`answered`] tell people what a client sent and what it was answered.
 //! - [`digest`] folds what a transaction was answered into 32 bits, of rows in their [`text`] form.
+//! - [`values_of`] tells executions of one statement apart.
 //! - [`Observer`] is the policy on top: it asks the server for snapshots and transaction ids in
 //!   flights that are sent anyway, swallows the answers, and tells its host about each transaction.
 //!   Start reading there.
@@ -40,6 +41,7 @@ pub mod spoken;
 pub mod sql;
 pub mod text;
 pub mod tracker;
+mod values;
 
 use bytes::BytesMut;
 
@@ -50,6 +52,7 @@ pub use observer::{
     Context, Cut, Event, Keeping, Look, ObservedTransaction, Observer, ObserverOptions,
     ProtocolError, SequenceColumns, Source,
 };
+pub use values::values_of;
 
 /// Bytes of one session on their way out, in order.
 #[derive(Debug, Default)]

@@ -173,6 +173,68 @@ fn is_the_same_in_a_replay_of_a_range(name: &str, service: &[&str], more: &[&str
     assert!(replayed.contains("faithful"), "{replayed}");
 }
 
+/// Each product is read by the same statement, all of a request at a time. The replayed service
+/// asks for them in another order, so only their values tell which read is which.
+fn reads_at_a_time_are_known_by_their_values(stage: &Stage) {
+    install("examples/node/run.sh", &["--install"]);
+    let service = repository("tests/services/products.js");
+    let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
+    command
+        .arg(stage.trace())
+        .args(["--", "node", &service.display().to_string()])
+        .arg(stage.service_port.to_string());
+    surroundings(&mut command, stage);
+    command.env("ORDER", "forwards");
+    let mut recorder = Process::start("record", command, stage.folder());
+    recorder.wait_until_it_listens(stage.service_port);
+    let ways = ["bound", "prepared", "literal", "transaction"];
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            scope.spawn(move || {
+                let mut client = Client::new(format!("127.0.0.1:{}", stage.service_port));
+                let mut send = |method, target: &str| {
+                    let answer = client.send(method, target, None).unwrap();
+                    assert_eq!(answer.status, 200, "{target}: {}", answer.text());
+                };
+                for way in ways.iter().cycle().skip(number).take(2 * ways.len()) {
+                    send("POST", "/raise");
+                    send("GET", &format!("/{way}"));
+                }
+            });
+        }
+    });
+    let recorded = recorder.interrupt().assert_code(0).stderr;
+    assert!(recorded.contains("64 requests"), "{recorded}");
+    let mut command = stage.hindcast(&["replay", "--trace"]);
+    command
+        .arg(stage.trace())
+        .env("HINDCAST_POSTGRES", stage.database_url());
+    surroundings(&mut command, stage);
+    command.env("ORDER", "backwards");
+    let replayed = Process::start("replay", command, stage.folder()).wait();
+    let replayed = replayed.assert_code(0).stdout;
+    assert!(replayed.contains("faithful"), "{replayed}");
+    assert!(replayed.contains("64 requests"), "{replayed}");
+}
+
+const PRODUCTS: &str =
+    "CREATE TABLE product (id int PRIMARY KEY, name text NOT NULL, price int NOT NULL);
+    INSERT INTO product SELECT id, 'product ' || id, 100 * id FROM generate_series(1, 5) AS id";
+
+#[test]
+fn equal_reads_of_one_request_come_in_another_order_through_the_gateway() {
+    reads_at_a_time_are_known_by_their_values(&Stage::new("products", PRODUCTS));
+}
+
+#[test]
+fn equal_reads_of_one_request_come_in_another_order_straight_to_the_database() {
+    reads_at_a_time_are_known_by_their_values(&inside_extension::stage(
+        "products-straight",
+        PRODUCTS,
+        &[],
+    ));
+}
+
 #[test]
 fn an_event_loop_in_python_draws_and_reads_in_a_replay_what_it_did() {
     install("tests/services/install.sh", &[]);

@@ -2,7 +2,7 @@
 
 use hindcast_pg::{ConnectError, DatabaseUrl, TlsError};
 use hindcast_spool::SpoolError;
-use hindcast_trace::OpenError;
+use hindcast_trace::{KeyError, OpenError};
 
 use super::extension::ExtensionError;
 use crate::listen::BindError;
@@ -33,6 +33,8 @@ pub enum RecordError {
     Spool(#[from] SpoolError),
     #[error(transparent)]
     Extension(#[from] ExtensionError),
+    #[error("what is redacted cannot be sealed")]
+    Seal(#[source] KeyError),
     #[error("the trace cannot be written: {0}")]
     Trace(#[from] OpenError),
 }
@@ -62,7 +64,7 @@ impl RecordError {
                 "choose a port above 1023, or a folder that you may write to".into()
             }
             Self::Listen(BindError::Other { .. }) => "check the address".into(),
-            Self::Tap(_) => String::new(),
+            Self::Tap(_) | Self::Seal(_) => String::new(),
             Self::Spool(_) => {
                 "what the service's processes tell is kept there until it is in the trace: make room on this disk"
                     .into()

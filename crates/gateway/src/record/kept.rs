@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hindcast_spool::{Key, Reader, SpoolError, Writer};
-use hindcast_trace::{Base, Micros, PublicKey, Recorder, SecretKey, Snapshot, opened, sealed_for};
+use hindcast_trace::{
+    Base, Micros, PublicKey, Recorder, SecretKey, Snapshot, ValuesKey, opened, sealed_for,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::http::Limits;
@@ -40,6 +42,8 @@ pub(super) struct About {
     pub redaction_key: [u8; 32],
     /// What is redacted is kept, sealed for who reads the spool.
     pub keeps_secrets: bool,
+    /// Digests of values are under this.
+    pub values_key: Option<ValuesKey>,
     /// What it sees was committed before the recording.
     pub beginning: Snapshot,
     pub flush_interval_us: u64,

@@ -53,8 +53,8 @@ use hindcast_pg::{Certificate, ConnectOptions, DatabaseUrl, ListenAddress, Serve
 use hindcast_spool::{Key, Meter};
 use hindcast_taplog::pins;
 use hindcast_trace::{
-    Base, FinalState, Isolation, Location, OpenError, PinsKey, PublicKey, Record, Recorder, Sealer,
-    Writer, WriterOptions,
+    Base, FinalState, Isolation, KeptValuesKey, Location, OpenError, PinsKey, PublicKey, Record,
+    Recorder, Sealer, ValuesKey, Writer, WriterOptions,
 };
 use hindcast_wire::sql::ScriptCache;
 use tokio::runtime::Handle;
@@ -156,10 +156,28 @@ impl RecordOptions {
 
     fn redaction(&mut self) -> Result<Redaction, RecordError> {
         let key = Key::random()?.0;
-        let hashing = (key, self.sealer.is_some());
+        let keeps_secrets = self.sealer.is_some();
+        let values = self.values_key()?;
         let redactor = Redactor::with_key(self.redact.clone(), &key);
         let redactor = Arc::new(redactor.keeping(self.sealer.take()));
-        Ok(Redaction { redactor, hashing })
+        Ok(Redaction {
+            redactor,
+            key,
+            keeps_secrets,
+            values,
+        })
+    }
+
+    /// What digests of values are made with. Values that are redacted could be guessed by who has
+    /// it, so it is kept as they are: sealed, or not at all.
+    fn values_key(&self) -> Result<Option<(ValuesKey, KeptValuesKey)>, RecordError> {
+        let key = ValuesKey::random();
+        let kept = match &self.sealer {
+            Some(sealer) => key.sealed(sealer.recipient()).map_err(RecordError::Seal)?,
+            None if self.redact.is_empty() => key.plain(),
+            None => return Ok(None),
+        };
+        Ok(Some((key, kept)))
     }
 
     fn server(&self, identity: Option<ServerIdentity>, threads: &Threads) -> ServerOptions {
@@ -169,16 +187,17 @@ impl RecordOptions {
         }
     }
 
-    fn host(&self, sink: &Arc<Sink>, redactor: &Arc<Redactor>, database: String) -> RecordingHost {
+    fn host(&self, sink: &Arc<Sink>, redaction: &Redaction, database: String) -> RecordingHost {
         RecordingHost {
             board: None,
             told: None,
             sink: Arc::clone(sink),
             scripts: Arc::new(ScriptCache::default()),
-            redactor: Arc::clone(redactor),
+            redactor: Arc::clone(&redaction.redactor),
             database,
             raise_isolation: self.raise_isolation,
             values_max: self.values_max,
+            values: redaction.values.as_ref().map(|(key, _)| key.prepared()),
         }
     }
 }
@@ -311,20 +330,16 @@ async fn begin(
     let (listen, pg_listen) = (bound.listen(), bound.pg_listen());
     sink.catalog_read(asked.catalog);
     let listens = (listen.as_ref(), pg_listen.as_ref());
-    let recorder = recorder(&options, &sink, &asked.facts, listens);
+    let recorder = Recorder {
+        values_key: redaction.values.as_ref().map(|(_, kept)| kept.clone()),
+        ..recorder(&options, &sink, &asked.facts, listens)
+    };
     introduce(&sink, &recorder, options.base.as_ref());
-    let redactor = redaction.redactor;
     let server_side = claim
         .as_ref()
         .map(|_| Arc::new(ServerSide::new(Arc::clone(&sink))));
     let beginning = asked.beginning.at(options.base.as_ref());
-    let about = about(
-        &options,
-        &recorder,
-        claim.is_some(),
-        redaction.hashing,
-        &beginning,
-    );
+    let about = about(&options, &recorder, claim.is_some(), &redaction, &beginning);
     let mut settler = Settler::new(
         Arc::clone(&connector),
         asked.accounting,
@@ -332,7 +347,8 @@ async fn begin(
         beginning,
     );
     let threads = Threads::start(options.runtimes);
-    let mut host = options.host(&sink, &redactor, asked.facts.database);
+    let mut host = options.host(&sink, &redaction, asked.facts.database);
+    let redactor = redaction.redactor;
     let past = |server: &Arc<ServerSide>| PastSessions::boxed(&host, Arc::clone(server));
     let sessions = server_side.as_ref().map(past);
     let whole = Whole {
@@ -389,8 +405,12 @@ fn introduce(sink: &Sink, recorder: &Recorder, base: Option<&Base>) {
 /// How secrets are left out.
 struct Redaction {
     redactor: Arc<Redactor>,
-    /// Under which key they are hashed, and whether they are kept, sealed.
-    hashing: ([u8; 32], bool),
+    /// Under which they are hashed.
+    key: [u8; 32],
+    /// They are kept, sealed.
+    keeps_secrets: bool,
+    /// What digests of values are made with, and how that is kept.
+    values: Option<(ValuesKey, KeptValuesKey)>,
 }
 
 /// What who goes on has to know if we are killed.
@@ -398,7 +418,7 @@ fn about(
     options: &RecordOptions,
     recorder: &Recorder,
     has_transactions: bool,
-    (redaction_key, keeps_secrets): ([u8; 32], bool),
+    redaction: &Redaction,
     beginning: &Beginning,
 ) -> About {
     About {
@@ -407,8 +427,9 @@ fn about(
         has_transactions,
         values_max: options.values_max,
         limits: options.limits,
-        redaction_key,
-        keeps_secrets,
+        redaction_key: redaction.key,
+        keeps_secrets: redaction.keeps_secrets,
+        values_key: redaction.values.as_ref().map(|(key, _)| *key),
         beginning: beginning.snapshot().clone(),
         flush_interval_us: options.writer.flush_interval.as_micros() as u64,
     }
@@ -543,6 +564,7 @@ fn recorder(
         environment: options.launch.environment.clone(),
         pins_key: options.pins_key,
         postgres_tls: Some(facts.offers_tls),
+        values_key: None,
     }
 }
 
@@ -690,5 +712,32 @@ impl Threads {
             }
         })
         .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hindcast_trace::SecretKey;
+
+    use super::*;
+
+    #[test]
+    fn the_key_of_values_is_readable_only_where_values_are() {
+        let secret = SecretKey::generate().unwrap();
+        let kept = |rules: Rules, recipient: Option<&PublicKey>| {
+            let url = "postgres://localhost/app".parse().unwrap();
+            let front = Front::Inside(Transactions::Extension);
+            let trace = Location::folder("/nowhere");
+            let mut options = RecordOptions::new(front, url, trace);
+            options.redact = rules;
+            options.sealer = recipient.map(|key| Sealer::new(key).unwrap());
+            options.values_key().unwrap()
+        };
+        let (key, plain) = kept(Rules::default(), None).unwrap();
+        assert_eq!(plain.open([]), Some(key));
+        let (key, sealed) = kept(Rules::defaults(), Some(&secret.public())).unwrap();
+        assert_eq!(sealed.open([]), None);
+        assert_eq!(sealed.open([&secret]), Some(key));
+        assert!(kept(Rules::defaults(), None).is_none());
     }
 }

@@ -22,7 +22,8 @@ use hindcast_spool::{Clock, Entry, Reader, SpoolError};
 use hindcast_taplog::Told;
 use hindcast_trace::{
     CloseError, Gap, GapCause, Id, Key, KeyError, Location, Micros, OpenError, Outcome, ReadError,
-    Resume, Resumed, Sealer, SecretKey, Spooled, Trace, Transaction, Writer, WriterOptions, Xid,
+    Resume, Resumed, Sealer, SecretKey, Spooled, Trace, Transaction, ValuesKey, Writer,
+    WriterOptions, Xid,
 };
 use hindcast_wire::sql::ScriptCache;
 
@@ -243,6 +244,7 @@ impl Conversion {
             database: recorder.database.clone(),
             raise_isolation: recorder.raised_isolation.is_some(),
             values_max: about.values_max,
+            values: about.values_key.as_ref().map(ValuesKey::prepared),
         };
         let sessions = about.has_transactions.then(|| {
             let server = ServerSide::new(Arc::clone(&sink));

@@ -11,7 +11,7 @@ use hindcast_spool::SharedBoard;
 use hindcast_taplog::board::Line;
 use hindcast_trace::{
     Digest, Id, Isolation, Micros, Outcome, Secrets, SessionId, Shape, ShapeId, Transaction,
-    TransactionId,
+    TransactionId, ValuesDigest,
 };
 use hindcast_wire::answered::describes_rows;
 use hindcast_wire::sql::{Fingerprint, SchemaChange, ScriptCache};
@@ -45,6 +45,8 @@ pub(super) struct RecordingHost {
     /// READ.
     pub raise_isolation: bool,
     pub values_max: usize,
+    /// Makes digests of values, if they are kept.
+    pub values: Option<ValuesDigest>,
     /// What the service's taps say, if it has any.
     pub board: Option<Arc<SharedBoard>>,
     /// What the server tells of transactions, if that is not asked for in the sessions themselves.
@@ -55,6 +57,7 @@ pub(super) struct RecordingHost {
 pub(super) struct RecordingDriver {
     sink: Arc<Sink>,
     redactor: Arc<Redactor>,
+    values: Option<ValuesDigest>,
     session: SessionId,
     /// The process id of its backend; 0 until the server has told it.
     backend: u32,
@@ -149,6 +152,7 @@ impl Host for RecordingHost {
             waits: Vec::new(),
             sink: Arc::clone(&self.sink),
             redactor: Arc::clone(&self.redactor),
+            values: self.values.clone(),
         };
         self.sink.counters().session();
         // A replication connection only reads.
@@ -342,7 +346,11 @@ impl RecordingDriver {
         // Settings of the session are made outside requests as a rule.
         let crowded = crowded && !observed.passive;
         let seen = self.past.as_ref().map(|_| Seen::of(&observed));
-        let mut transaction = to_trace(id, self.session, self.isolation, observed);
+        let values = self.values_digest(&observed);
+        let mut transaction = Transaction {
+            values,
+            ..to_trace(id, self.session, self.isolation, observed)
+        };
         self.redact(&mut transaction);
         if let (Some(past), Some(seen)) = (&self.past, seen) {
             let waiting = Waiting {
@@ -368,6 +376,12 @@ impl RecordingDriver {
         if ghost_committed && let Some(durable) = self.sink.durable() {
             self.waits.push(durable);
         }
+    }
+
+    fn values_digest(&self, observed: &ObservedTransaction) -> Option<u32> {
+        let (request, _) = observed.request?;
+        let digest = self.values.as_ref()?;
+        Some(digest.of(request, observed.values?))
     }
 
     fn note_shape(&mut self, observed: &ObservedTransaction) {
@@ -562,6 +576,7 @@ fn to_trace(
         drawn: Vec::new(),
         clock: Vec::new(),
         commit_lsn: None,
+        values: None,
     }
 }
 

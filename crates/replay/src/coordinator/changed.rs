@@ -16,12 +16,18 @@ impl Coordinator {
     /// added, or the recorded one that begins like it was taken by another.
     pub(super) fn claim_changed(&mut self, request: Request, opening: Opening<'_>) -> Claim {
         let reads = opening.reads_alone && self.shapes.read(opening.hash).is_some();
+        let found = self.matching(
+            request,
+            Opening {
+                begun: false,
+                ..opening
+            },
+        );
         let opening = opening.hash;
         let changes = self.changes.as_mut().expect("the code is changed");
         if changes.is_retry(request, opening) {
             return Claim::Added(changes.add(request, opening, true));
         }
-        let found = self.matching(request, opening, false);
         let found = found.or_else(|| self.in_place(request, opening, reads));
         let Some(tx) = found else {
             let changes = self.changes.as_mut().expect("the code is changed");

@@ -193,7 +193,7 @@ impl Coordinator {
     }
 
     /// Transactions of the request that have not come, and were over before this one began.
-    fn over_before(&self, request: Request, tx: Tx) -> impl Iterator<Item = Tx> {
+    pub(super) fn over_before(&self, request: Request, tx: Tx) -> impl Iterator<Item = Tx> {
         let began = self.recording.transaction(tx).began;
         let before = self.unclaimed(request).take_while(move |&one| one < tx);
         before.filter(move |&one| self.recording.transaction(one).ended <= began)
@@ -224,6 +224,7 @@ impl Coordinator {
     pub(super) fn still_comes(&self, read: Tx, tx: Tx) -> bool {
         let openings = self.opening(read).zip(self.opening(tx));
         openings.is_some_and(|(read, other)| self.moved.always_sent_with(read, other))
+            || self.were_sent_together(read, tx)
     }
 
     /// Nothing moves: reads that were thought to be late do not come. Where there are none, one

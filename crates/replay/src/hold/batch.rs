@@ -9,7 +9,7 @@ use hindcast_wire::frame::Frame;
 use hindcast_wire::message::frontend as client;
 use hindcast_wire::sql::trace::trace_comment;
 use hindcast_wire::sql::{self, Dialect, Edits, Statement};
-use hindcast_wire::{Status, Wires};
+use hindcast_wire::{Status, Wires, values_of};
 
 use super::answers::{Expect, Owner, Rows};
 use super::enter::any_alone;
@@ -140,7 +140,9 @@ impl Holder {
             self.end_implicit(&mut plan);
         }
         self.unsynced = false;
-        if let Some(tx) = self.enter(&statements, named, cx, &mut plan)? {
+        let first = statements.iter().find(|one| one.takes_snapshot);
+        let values = first.and_then(|first| values_of(first, None));
+        if let Some(tx) = self.enter(&statements, values, named, cx, &mut plan)? {
             let mut message = BytesMut::new();
             client::query(&mut message, text);
             plan.steps.push_back(Step::Serve {
@@ -154,7 +156,6 @@ impl Holder {
             plan.steps.push_back(Step::CannotStop);
         }
         // The server runs the text as a whole, so it is held only where it begins.
-        let first = statements.iter().find(|one| one.takes_snapshot);
         let look = first.and_then(|first| self.next_look(first));
         plan.steps.extend(look.map(Step::Hold));
         for statement in &statements {
@@ -197,7 +198,8 @@ impl Holder {
             if statements.iter().any(|statement| statement.takes_snapshot) {
                 self.end_implicit(&mut plan);
             }
-            if let Some(tx) = self.enter(&statements, batch.named, cx, &mut plan)? {
+            let values = batch.values_from(0);
+            if let Some(tx) = self.enter(&statements, values, batch.named, cx, &mut plan)? {
                 serve_from = Some((tx, 0));
             }
         }
@@ -243,7 +245,8 @@ impl Holder {
                 && self.status != Status::Failed
             {
                 plan.send_and_settle();
-                if let Some(tx) = self.enter(&[first], batch.named, cx, plan)? {
+                let values = batch.values_from(at);
+                if let Some(tx) = self.enter(&[first], values, batch.named, cx, plan)? {
                     return Ok(Some((tx, at)));
                 }
             }

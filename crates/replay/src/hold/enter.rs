@@ -18,10 +18,12 @@ use crate::transaction::{Ask, Claim, Opening};
 impl Holder {
     /// Statements are about to run. If they are what makes their transaction take its snapshot,
     /// finds out which recorded transaction that is and plans its beginning. Returns the one that
-    /// is to be served from the recording instead.
+    /// is to be served from the recording instead. `values`: with which the first of them runs that
+    /// takes a snapshot.
     pub(super) fn enter(
         &mut self,
         statements: &[&Statement],
+        values: Option<u64>,
         named: Option<RequestId>,
         cx: &mut impl Context,
         plan: &mut Plan,
@@ -58,7 +60,11 @@ impl Holder {
             .or(self.application)
             .or_else(|| cx.turn())
             .or_else(|| cx.alone());
-        let claim = cx.claim(request, self.opening(statements, opening));
+        let claimed = Opening {
+            values,
+            ..self.opening(statements, opening)
+        };
+        let claim = cx.claim(request, claimed);
         let changed = self.options.code != Code::Recorded;
         if changed && claim != Claim::Later {
             cx.entered(Some(claim));
@@ -110,6 +116,7 @@ impl Holder {
             sets_up: sets_up(opening),
             reads_alone: is_alone && only_reads(opening),
             begun: self.transaction.is_some(),
+            values: None,
         }
     }
 

@@ -9,6 +9,7 @@ use hindcast_trace::RequestId;
 use hindcast_wire::frame::Frame;
 use hindcast_wire::message::frontend::{self as client, Formats, Target};
 use hindcast_wire::sql::{Script, Statement};
+use hindcast_wire::values_of;
 
 /// A statement that the client prepared.
 #[derive(Debug)]
@@ -182,6 +183,25 @@ impl Batch {
         {
             about.prepared.executed.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// With which values the first statement runs that takes a snapshot, of those that are run
+    /// from this message on. `None`: with none, or another batch will say.
+    pub fn values_from(&self, at: usize) -> Option<u64> {
+        let mut run = self.messages[at..].iter();
+        run.find_map(|message| {
+            let executes = message.frame.tag() == client::EXECUTE;
+            let statement = message
+                .statement()
+                .filter(|one| executes && one.takes_snapshot)?;
+            let bind = message.about.as_ref()?.bind.clone().map(Frame);
+            let rest = bind.as_ref().map(|bind| client::bind_rest(bind.body()));
+            Some(match rest {
+                Some(Ok((values, _))) => values_of(statement, Some(values)),
+                Some(Err(_)) => None,
+                None => values_of(statement, None),
+            })
+        })?
     }
 
     /// Its messages from this one on.

@@ -4,7 +4,7 @@
 //! A recording is written like this. Transactions come in the order in which they began and are
 //! numbered from 0; `sees 101-100` is a snapshot with `xmax` 101 and 100 in progress, `locks 1@5`
 //! an advisory lock of statement 1 that was the fifth to complete, `draws 0@7` that statement 0
-//! drew 7 from a sequence.
+//! drew 7 from a sequence, `with 7` that the first statement had this value.
 //!
 //! ```text
 //! request 1 0..100
@@ -19,6 +19,7 @@ mod changed;
 mod monitor;
 mod moved;
 mod recorded;
+mod together;
 
 use std::sync::Arc;
 
@@ -34,10 +35,11 @@ use hindcast_replay::transaction::{Ask, Claim, Ended, EndedAs, MovedReads, Openi
 use hindcast_replay::transcript::Transcript;
 use hindcast_replay::{Plan, Recording};
 use hindcast_trace::{
-    self as trace, Attribution, Digest, Id, Isolation, Location, Outcome, Record, ShapeId,
-    Snapshot, Trace, Writer, WriterOptions, Xid,
+    self as trace, Attribution, Digest, Id, Isolation, KeptValuesKey, Location, Outcome, Record,
+    ShapeId, Snapshot, Trace, ValuesKey, Writer, WriterOptions, Xid,
 };
 use hindcast_wire::sql::{ADVISORY, Dialect, Script, Statement};
+use hindcast_wire::values_of;
 
 /// A recording on disk, as its lines say.
 #[derive(Default)]
@@ -45,6 +47,7 @@ pub struct Written {
     records: Vec<Record>,
     shapes: Vec<Vec<String>>,
     transactions: u64,
+    values: Option<ValuesKey>,
 }
 
 impl Written {
@@ -146,6 +149,7 @@ impl Written {
             statement_snapshots: Vec::new(),
             rechecked: Vec::new(),
             commit_lsn: None,
+            values: None,
         };
         while let Some(word) = words.next() {
             let mut value = || words.next().expect("a value");
@@ -170,6 +174,14 @@ impl Written {
                         &mut bytes, b"ERROR", sqlstate, b"failed",
                     );
                     transaction.server_bytes = Some(bytes.to_vec());
+                }
+                "with" => {
+                    let key = self.values.get_or_insert_with(ValuesKey::random);
+                    let statement = format!("SELECT {}", value());
+                    let script = Script::of(statement.as_bytes(), Dialect::default());
+                    let values = values_of(&script.statements[0], None);
+                    let (request, _) = transaction.request.expect("one of a request");
+                    transaction.values = values.map(|one| key.prepared().of(request, one));
                 }
                 "draws" => {
                     let (statement, drawn) = value().split_once('@').expect("what");
@@ -210,11 +222,38 @@ impl Written {
             let id = ShapeId(id);
             writer.record(Record::Shape(trace::Shape { id, statements }));
         }
+        if let Some(key) = self.values {
+            writer.record(Record::Recorder(recorder(key.plain())));
+        }
         for record in self.records {
             writer.record(record);
         }
         writer.close().unwrap();
         Trace::open(&location).unwrap()
+    }
+}
+
+fn recorder(key: KeptValuesKey) -> trace::Recorder {
+    trace::Recorder {
+        number: 0,
+        started: 0,
+        trace_id_prefix: 1,
+        listen: String::new(),
+        app: String::new(),
+        pg_listen: String::new(),
+        postgres: String::new(),
+        database: String::new(),
+        server_version: String::new(),
+        system_identifier: 0,
+        raised_isolation: None,
+        hindcast_version: String::new(),
+        redacted: Vec::new(),
+        command: Vec::new(),
+        directory: String::new(),
+        environment: Vec::new(),
+        pins_key: None,
+        postgres_tls: None,
+        values_key: Some(key),
     }
 }
 
@@ -364,6 +403,7 @@ impl Replay {
                     sets_up: sets_up(opening),
                     reads_alone: script.statements.len() == 1 && only_reads(opening),
                     begun: second.starts_with("BEGIN"),
+                    values: values_of(opening, None),
                 };
                 return format!("{:?}", coordinator.claim(request, opening));
             }

@@ -108,6 +108,7 @@ impl Recording {
             statement_snapshots: Vec::new(),
             rechecked: Vec::new(),
             commit_lsn: None,
+            values: None,
         }));
     }
 

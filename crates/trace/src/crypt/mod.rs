@@ -7,6 +7,7 @@
 mod keys;
 mod sealed;
 mod secrets;
+mod values;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ pub(crate) use sealed::{
 };
 pub use sealed::{opened, sealed_for};
 pub use secrets::Sealer;
+pub use values::{ValuesDigest, ValuesKey};
 
 /// The key of an encrypted trace, and those of the write-ahead files that this process writes.
 pub(crate) struct Keyring {

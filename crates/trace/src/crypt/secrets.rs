@@ -23,6 +23,7 @@ const NAME: &str = "secrets";
 pub struct Sealer {
     key: FileKey,
     address: Address,
+    recipient: PublicKey,
     next: AtomicU64,
 }
 
@@ -38,8 +39,14 @@ impl Sealer {
         Ok(Self {
             key,
             address,
+            recipient: *recipient,
             next: AtomicU64::new(0),
         })
+    }
+
+    /// Who can open what it seals.
+    pub fn recipient(&self) -> &PublicKey {
+        &self.recipient
     }
 
     /// Target, headers and body of a request.

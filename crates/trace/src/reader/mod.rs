@@ -159,6 +159,15 @@ impl Trace {
         own.into_iter().chain(&self.secrets_key)
     }
 
+    /// What makes [`Transaction::values`], by the recorder's number, where the key is here.
+    pub fn values_digests(&self) -> BTreeMap<u16, ValuesDigest> {
+        let digest = |recorder: &Recorder| {
+            let key = recorder.values_key.as_ref()?.open(self.secrets_keys())?;
+            Some((recorder.number, key.prepared()))
+        };
+        self.recorders().iter().filter_map(digest).collect()
+    }
+
     /// Turns the write-ahead files that crashed recorders left on this machine into segments;
     /// returns how many.
     ///

@@ -3,8 +3,8 @@
 use super::missing;
 use crate::parquet_table::{Column, Kind, Malformed, Packing, RowReader, RowWriter, Table, text};
 use crate::{
-    Base, BaseKind, FinalState, Gap, GapCause, Id, Isolation, PinsKey, Record, Recorder, Shape,
-    ShapeId, Snapshot, TableDigest, Xid,
+    Base, BaseKind, FinalState, Gap, GapCause, Id, Isolation, KeptValuesKey, PinsKey, Record,
+    Recorder, Shape, ShapeId, Snapshot, TableDigest, Xid,
 };
 
 /// `shapes`: what kinds of transactions were made of.
@@ -277,6 +277,7 @@ impl Table for Recorders {
         Column::new("environment", Kind::Text, Packing::Plain).list(),
         Column::new("pins_key", Kind::Binary, Packing::Plain).optional(),
         Column::new("postgres_tls", Kind::UInt16, Packing::Plain).optional(),
+        Column::new("values_key", Kind::Binary, Packing::Plain).optional(),
     ];
 
     fn pick(record: Record) -> Option<Recorder> {
@@ -308,6 +309,7 @@ impl Table for Recorders {
         columns.byte_strings(row.environment.iter());
         columns.optional_bytes(row.pins_key.as_ref().map(|key| &key.0[..]));
         columns.optional_int(row.postgres_tls.map(i64::from));
+        columns.optional_bytes(row.values_key.as_ref().map(|key| &key.0[..]));
     }
 
     fn assemble(columns: &mut RowReader<'_>) -> Result<Recorder, Malformed> {
@@ -336,6 +338,7 @@ impl Table for Recorders {
                 }
             },
             postgres_tls: columns.optional_int().map(|offers| offers != 0),
+            values_key: columns.optional_bytes().map(KeptValuesKey),
         })
     }
 }

@@ -93,6 +93,7 @@ impl Table for Transactions {
         Column::new("secrets", Kind::Binary, Packing::Plain)
             .optional()
             .bulky(),
+        Column::new("values_digest", Kind::UInt32, Packing::Plain).optional(),
     ];
     const ID: Option<usize> = Some(0);
     const TIME: Option<usize> = Some(4);
@@ -162,6 +163,7 @@ impl Table for Transactions {
         shred_drawn(&row.drawn, columns);
         columns.optional_bytes((!row.clock.is_empty()).then_some(&row.clock[..]));
         columns.optional_bytes(row.secrets.sealed());
+        columns.optional_int(row.values.map(i64::from));
     }
 
     fn assemble(columns: &mut RowReader<'_>) -> Result<Transaction, Malformed> {
@@ -230,6 +232,7 @@ impl Table for Transactions {
             secrets: columns
                 .optional_bytes()
                 .map_or(Secrets::None, Secrets::Sealed),
+            values: columns.optional_int().map(|digest| digest as u32),
         })
     }
 }

@@ -95,6 +95,7 @@ impl Made {
             statement_snapshots: Vec::new(),
             rechecked: own.rechecked.to_vec(),
             commit_lsn: None,
+            values: None,
             drawn_uuids: Vec::new(),
             drawn: Vec::new(),
             clock: Vec::new(),

@@ -255,16 +255,23 @@ impl Formats {
 
 /// Only the result formats of a whole `Bind`, skipping over the values.
 pub fn bind_result_formats(body: &[u8]) -> Result<Formats, Malformed> {
+    bind_rest(body).map(|(_, formats)| formats)
+}
+
+/// The values of a whole `Bind` as they stand in it, behind their number, and the result formats.
+pub fn bind_rest(body: &[u8]) -> Result<(&[u8], Formats), Malformed> {
     let mut body = Body::new(body);
     body.text("the portal's name is not terminated")?;
     body.text("the statement's name is not terminated")?;
     let count = body.u16("the number of parameter formats is cut off")?;
     body.take(2 * usize::from(count), "the parameter formats are cut off")?;
+    let from = body.rest();
     let count = body.u16("the number of parameters is cut off")?;
     for _ in 0..count {
         body.value()?;
     }
-    Formats::parse(&mut body)
+    let values = &from[..from.len() - body.rest().len()];
+    Ok((values, Formats::parse(&mut body)?))
 }
 
 /// A `Bind` with all values and results as text.

@@ -16,6 +16,7 @@ use crate::frame::{Cursor, Direction, Piece};
 use crate::message::frontend::{self, BindNames, Formats, Parse};
 use crate::sql::{Dialect, Edits, Kind, Reach, Script, ScriptCache, Statement, trace_comment};
 use crate::tracker::{Owner, Sent, Tracker};
+use crate::values::values_of;
 
 /// The observer's view of the client's stream.
 #[derive(Debug)]
@@ -280,18 +281,21 @@ impl ClientSide {
         let names = BindNames::parse(piece.body())?;
         let prepared = tracker.statement(names.statement).cloned();
         let statement = prepared.as_ref().and_then(|prepared| prepared.statement());
-        let mut formats = Formats::Text;
+        let mut bound = (Formats::Text, None);
         if let Some(statement) = statement {
             self.errands_before(Some(statement), tracker, &note)?;
             self.ask_before(statement, false, tracker, &note)?;
-            formats = match piece.is_whole() {
-                true => frontend::bind_result_formats(piece.body())?,
-                false => Formats::Unknown,
+            bound = match piece.is_whole() {
+                true => {
+                    let (values, formats) = frontend::bind_rest(piece.body())?;
+                    (formats, values_of(statement, Some(values)))
+                }
+                false => (Formats::Unknown, None),
             };
         }
         self.enter_batch(tracker);
         self.check(statement);
-        Ok(tracker.bind(names.portal, names.statement, formats, note)?)
+        Ok(tracker.bind(names.portal, names.statement, bound, note)?)
     }
 
     fn execute(
@@ -300,9 +304,9 @@ impl ClientSide {
         tracker: &mut Outstanding,
         mut note: Note,
     ) -> Result<(), Problem> {
-        let prepared = tracker
-            .portal(portal)
-            .map(|portal| Arc::clone(&portal.prepared));
+        let portal_of = tracker.portal(portal);
+        let prepared = portal_of.map(|portal| Arc::clone(&portal.prepared));
+        let values = portal_of.and_then(|portal| portal.values);
         let statement = match &prepared {
             Some(prepared) => prepared.statement(),
             None => Some(&*UNKNOWN),
@@ -325,6 +329,7 @@ impl ClientSide {
             |prepared: &Arc<super::note::Known>| prepared.data.fresh.swap(false, Ordering::Relaxed);
         note.work = Work::Execute {
             request: request.filter(|_| prepared.as_ref().is_some_and(fresh)),
+            values,
         };
         Ok(tracker.execute(portal, note)?)
     }

@@ -43,6 +43,8 @@ pub(super) enum Work {
     /// was prepared.
     Execute {
         request: Option<RequestId>,
+        /// With which values, see [`values_of`](crate::values_of).
+        values: Option<u64>,
     },
     /// Ours: an `Execute`, for the transaction with this number.
     Ask {
@@ -142,5 +144,6 @@ fn statement(text: &str, company: Company) -> Statement {
         inserts_into: None,
         uuids: Box::default(),
         fingerprint: Arc::new(fingerprint),
+        constants: 0,
     }
 }

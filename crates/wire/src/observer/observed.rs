@@ -169,6 +169,9 @@ pub struct ObservedTransaction {
     pub sequence_values: Vec<SequenceValue>,
     /// UUIDs that the server drew, in order of appearance.
     pub drawn_uuids: Vec<DrawnUuid>,
+    /// With which values the statement ran that took the snapshot, see
+    /// [`values_of`](crate::values_of). `None`: with none, or they were not seen.
+    pub values: Option<u64>,
     /// For an aborted transaction: what the client was sent, from the first message after the
     /// previous transaction ended (or after the last `ReadyForQuery` outside a transaction) up to
     /// and including the `ReadyForQuery` that ended it.

@@ -478,7 +478,7 @@ impl ServerSide {
         }
         let (statement, request) = match &pending.payload.work {
             Work::Query(query) => (self.statement_of(query), query.request),
-            Work::Execute { request } => match &pending.prepared {
+            Work::Execute { request, .. } => match &pending.prepared {
                 None => (&*UNKNOWN, None),
                 Some(prepared) => match prepared.statement() {
                     Some(statement) => (statement, *request),

@@ -10,12 +10,13 @@ use hindcast_model::{
 
 use super::ask::Told;
 use super::kept::Kept;
-use super::note::{Known, Note};
+use super::note::{Known, Note, Work};
 use super::observed::{Context, Cut, ObservedTransaction};
 use crate::digest::{ResultDigest, ShapeHasher};
 use crate::limits;
 use crate::message::frontend::{self, Target};
 use crate::sql::{ADVISORY, ADVISORY_REFUSED, Fingerprint, Kind, Script, Statement};
+use crate::values::values_of;
 
 /// How a transaction ended.
 #[derive(Debug)]
@@ -87,6 +88,8 @@ pub(super) struct Open {
     pub head: Option<usize>,
     /// Statements that it runs and that were prepared before it began.
     uses: Vec<Arc<Known>>,
+    /// With which values the statement ran that took the snapshot.
+    values: Option<u64>,
 }
 
 impl Open {
@@ -133,6 +136,7 @@ impl Open {
             client_prefix: BytesMut::new(),
             head: None,
             uses: Vec::new(),
+            values: None,
         })
     }
 
@@ -155,6 +159,12 @@ impl Open {
         self.turn = self.turn.or(note.turn);
         if statement.takes_snapshot && !self.took_snapshot || !self.active {
             self.alone = note.alone;
+        }
+        if statement.takes_snapshot && !self.took_snapshot {
+            self.values = match note.work {
+                Work::Execute { values, .. } => values,
+                _ => values_of(statement, None),
+            };
         }
         self.took_snapshot |= statement.takes_snapshot;
         self.may_have_written |= statement.kind.may_write();
@@ -334,6 +344,7 @@ impl Open {
             locks: self.locks,
             sequence_values: self.sequence_values,
             drawn_uuids: self.drawn_uuids,
+            values: self.values,
             server_bytes,
             client_bytes,
             cut: self.cut,

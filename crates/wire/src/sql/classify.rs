@@ -80,6 +80,7 @@ pub(super) fn classify(text: &[u8], tokens: &[Token], range: Range<usize>) -> St
             hash: 0,
             text: String::new(),
         }),
+        constants: 0,
     }
 }
 

@@ -111,11 +111,14 @@ fn statement(text: &[u8], tokens: &[Token], omitted: u64) -> Option<Statement> {
     let (first, last) = (tokens.first()?, tokens.last()?);
     let range = first.start..last.end;
     let mut statement = classify::classify(text, tokens, range);
-    statement.fingerprint = Arc::new(fingerprint(text, tokens, omitted));
+    let (fingerprint, constants) = fingerprint(text, tokens, omitted);
+    statement.fingerprint = Arc::new(fingerprint);
+    statement.constants = constants;
     Some(statement)
 }
 
-fn fingerprint(text: &[u8], tokens: &[Token], omitted: u64) -> Fingerprint {
+/// With the hash of the constants that are not in it.
+fn fingerprint(text: &[u8], tokens: &[Token], omitted: u64) -> (Fingerprint, u64) {
     // Constants are numbered behind the statement's own parameters, as pg_stat_statements does.
     let mut next = tokens
         .iter()
@@ -126,6 +129,7 @@ fn fingerprint(text: &[u8], tokens: &[Token], omitted: u64) -> Fingerprint {
     let mut normal = Vec::with_capacity(tokens.last().map_or(0, |last| last.end - tokens[0].start));
     let mut previous_end = tokens.first().map_or(0, |token| token.start);
     let name = given_name(text, tokens);
+    let mut constants = Vec::new();
     for (token, at) in tokens.iter().zip(0..) {
         if token.start > previous_end {
             normal.push(b' ');
@@ -139,6 +143,8 @@ fn fingerprint(text: &[u8], tokens: &[Token], omitted: u64) -> Fingerprint {
             next = next.saturating_add(1);
             normal.push(b'$');
             normal.extend_from_slice(next.to_string().as_bytes());
+            constants.extend_from_slice(token.text(text));
+            constants.push(0);
         } else {
             normal.extend_from_slice(token.text(text));
         }
@@ -151,7 +157,11 @@ fn fingerprint(text: &[u8], tokens: &[Token], omitted: u64) -> Fingerprint {
         // here.
         String::from_utf8_lossy(&normal[..limits::FINGERPRINT_BYTES_MAX]).into_owned() + "…"
     };
-    Fingerprint { hash, text }
+    let constants = match &constants[..] {
+        [] => 0,
+        some => xxh3_64(some),
+    };
+    (Fingerprint { hash, text }, constants)
 }
 
 /// Whether the first of these is the name of a table, a type or the like: `'"users"'::regclass`.

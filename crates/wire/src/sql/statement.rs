@@ -41,6 +41,8 @@ pub struct Statement {
     /// Columns that a call which draws a UUID fills: of the result, or of the rows that it inserts.
     pub uuids: Box<[Box<str>]>,
     pub fingerprint: Arc<Fingerprint>,
+    /// Hash of the constants for which the fingerprint has `$n`; 0: it has none.
+    pub constants: u64,
 }
 
 /// A statement's text with literals replaced by `$n`, white space folded and comments removed.

@@ -168,19 +168,18 @@ impl<T, S> Tracker<T, S> {
         self.push(pending)
     }
 
-    /// The client sent a `Bind`.
+    /// The client sent a `Bind`. `bound`: the formats of its rows, and with which values it will
+    /// run (see [`Portal::values`]).
     pub fn bind(
         &mut self,
         portal: &[u8],
         statement: &[u8],
-        formats: Formats,
+        bound: (Formats, Option<u64>),
         payload: T,
     ) -> Result<(), Unexpected> {
         let mut pending = self.pending_of(Sent::Bind, payload);
         if !self.discarding {
-            pending.prepared = self
-                .names
-                .bind(portal, statement, formats, pending.sequence);
+            pending.prepared = self.names.bind(portal, statement, bound, pending.sequence);
             if self.names.are_too_many() {
                 return Err(Unexpected::TooManyPrepared);
             }

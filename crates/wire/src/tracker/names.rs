@@ -57,6 +57,8 @@ impl<S> Prepared<S> {
 pub struct Portal<S> {
     pub prepared: Arc<Prepared<S>>,
     pub formats: Formats,
+    /// With which values, see [`values_of`](crate::values_of); `None` where they were not seen.
+    pub values: Option<u64>,
     sequence: u64,
 }
 
@@ -130,13 +132,14 @@ impl<S> Names<S> {
         &mut self,
         portal: &[u8],
         statement: &[u8],
-        formats: Formats,
+        (formats, values): (Formats, Option<u64>),
         sequence: u64,
     ) -> Option<Arc<Prepared<S>>> {
         let prepared = self.statements.get(statement).cloned();
         let bound = prepared.clone().map(|prepared| Portal {
             prepared,
             formats,
+            values,
             sequence,
         });
         match bound {

@@ -25,7 +25,7 @@ impl Session {
 
     fn bind(&mut self, name: &str) {
         self.0
-            .bind(b"", name.as_bytes(), Formats::Text, "bind")
+            .bind(b"", name.as_bytes(), (Formats::Text, None), "bind")
             .unwrap();
     }
 
@@ -164,7 +164,10 @@ fn deallocation_spares_what_was_prepared_later() {
 fn portals_end_with_their_transaction() {
     let mut session = Session::new();
     session.parse("", "SELECT 1", "parse");
-    session.0.bind(b"p", b"", Formats::All(1), "bind").unwrap();
+    session
+        .0
+        .bind(b"p", b"", (Formats::All(1), None), "bind")
+        .unwrap();
     session.0.sync("sync").unwrap();
     session.answers("1 2 ZT");
     assert_eq!(session.0.portal(b"p").unwrap().formats, Formats::All(1));

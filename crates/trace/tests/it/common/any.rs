@@ -181,7 +181,7 @@ pub fn transaction() -> impl Strategy<Value = Transaction> {
         option::of(any::<u64>()),
         vec(drawn_uuid, 0..3),
         vec(drawn(), 0..4),
-        (bytes(), option::of(bytes())),
+        (bytes(), option::of(bytes()), option::of(any::<u32>())),
     );
     (who, when, what, result, rest).prop_map(|(who, when, what, result, rest)| Transaction {
         id: who.0,
@@ -209,6 +209,7 @@ pub fn transaction() -> impl Strategy<Value = Transaction> {
         drawn: rest.8,
         clock: rest.9.0,
         secrets: rest.9.1.map_or(Secrets::None, Secrets::Sealed),
+        values: rest.9.2,
     })
 }
 
@@ -293,6 +294,8 @@ pub fn recorder() -> impl Strategy<Value = Recorder> {
             environment: redacted.clone(),
             pins_key: (numbers.0 % 2 == 0).then_some(PinsKey([numbers.0 as u8; 32])),
             postgres_tls: (numbers.0 % 3 > 0).then_some(numbers.0 % 3 > 1),
+            values_key: (numbers.0 % 5 > 0)
+                .then(|| KeptValuesKey(vec![7; numbers.0 as usize % 90])),
             redacted,
         }
     })

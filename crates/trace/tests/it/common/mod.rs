@@ -100,6 +100,7 @@ pub fn transaction(recorder: u16, sequence: u64) -> Transaction {
         statement_snapshots: Vec::new(),
         rechecked: Vec::new(),
         commit_lsn: None,
+        values: None,
     }
 }
 
@@ -123,6 +124,7 @@ pub fn recorder(number: u16) -> Recorder {
         environment: vec!["LANG=C".into(), "API_TOKEN".into()],
         pins_key: Some(PinsKey([7; 32])),
         postgres_tls: Some(false),
+        values_key: None,
     }
 }
 
