@@ -2,8 +2,8 @@
 //! in the recording.
 //!
 //! Bytes come from a generator that is keyed by the recording, so nothing of them is told. Times
-//! are told by the thread's ring. Who works on no request draws by who it is ([`starts`]), and reads
-//! the real time; in a replay, the real time moved to that of the recording.
+//! are told by the thread's ring. Who works on no request draws by who it is ([`starts`]), and
+//! reads the real time; in a replay, the real time moved to that of the recording.
 
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng, SeedableRng};

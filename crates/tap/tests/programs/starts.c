@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -91,6 +93,28 @@ static void spawn(const char *name) {
     wait_for(child);
 }
 
+// Asks for a session of a database, which never answers. What proves a password to it is none of ours; much later it is given up.
+static void ask_for_session(void) {
+    int listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    assert(bind(listener, (void *)&address, length) == 0 && listen(listener, 1) == 0);
+    assert(getsockname(listener, (void *)&address, &length) == 0);
+    assert(connect(client, (void *)&address, length) == 0);
+    assert(write(client, "\0\0\0\x08\0\x03\0\0", 8) == 8);
+    unsigned char bytes[16];
+    for (int at = 0; at < 16; at++) {
+        char name[30];
+        sprintf(name, "kernel-session%d", at);
+        assert(getrandom(bytes, 16, 0) == 16);
+        tell(name, "drawn", bytes);
+    }
+    assert(getrandom(bytes, 16, 0) == 16);
+    tell("main", "later", bytes);
+    close(listener);
+    close(client);
+}
+
 int main(int count, char **words) {
     if (count > 1) {
         draw(words[1]);
@@ -115,6 +139,7 @@ int main(int count, char **words) {
     seed(bytes, more);
     tell("kernel", "entropy", bytes);
     tell("kernel", "syscall", more);
+    ask_for_session();
     threads();
     wait_for(forked("child", 0));
     wait_for(forked("child", 1));
