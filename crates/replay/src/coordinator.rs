@@ -552,25 +552,13 @@ impl Coordinator {
     /// The session went away in the middle of a transaction.
     pub fn lost(&mut self, claim: Claim, ended: Ended) {
         if self.changes.is_some() {
-            let ended = match self.went_away(claim) {
-                true => ended,
-                false => ended.lost(),
-            };
-            self.ended(claim, &ended);
-            return;
+            return self.lost_changed(claim, ended);
         }
         let Claim::Run(tx) = claim else { return };
         self.steps += 1;
         self.counts.transactions_done += 1;
         self.rules.leave(tx, &self.recording);
         self.diverge_at(tx, DivergenceKind::ConnectionLost);
-    }
-
-    /// Whether a transaction ended originally without a commit and without an error. Some services
-    /// roll back what has only read by closing its connection.
-    fn went_away(&self, claim: Claim) -> bool {
-        let Claim::Run(tx) = claim else { return false };
-        self.recording.transaction(tx).fate == Fate::Aborted && self.recording.error(tx).is_none()
     }
 
     pub fn request_sent(&mut self, request: Request) {

@@ -342,10 +342,9 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                         values: Some(Digest::of(format!("{request} {user} {forum}").as_bytes()).0),
                     }));
                     if plan.last {
-                        let body = if *subscribes {
-                            b"{\"ok\":true}".to_vec()
-                        } else {
-                            format!("{users:?}").into_bytes()
+                        let body = match *subscribes {
+                            true => b"{\"ok\":true}".to_vec(),
+                            false => format!("{users:?}").into_bytes(),
                         };
                         let (body_digest, body_bytes) = (Digest::of(&body), body.len() as u64);
                         let seconds = *ended / 1_000_000 % 60;

@@ -421,7 +421,10 @@ pub fn unattributed(transactions: u64) -> String {
 pub fn write_undone(statement: &str, times: u64) -> String {
     let times = thousands(times);
     let statement = cut(statement, 100);
-    format!("made {times}× and undone, outside any request: {statement}")
+    format!(
+        "made {times}× and undone, outside any request: {statement} (--allow-outside-writes keeps it, for a service that \
+         looks for what it wrote when it started)"
+    )
 }
 
 pub fn drawn_results(transactions: u64, statements: &[String]) -> String {

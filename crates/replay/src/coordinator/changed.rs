@@ -228,6 +228,20 @@ impl Coordinator {
         self.let_out_of_order(earliest);
     }
 
+    /// The session went away. Some services roll back what has only read by closing its connection:
+    /// then it ended originally without a commit and without an error.
+    pub(super) fn lost_changed(&mut self, claim: Claim, ended: Ended) {
+        let rolls_back = |tx: Tx| {
+            let recorded = self.recording.transaction(tx);
+            recorded.fate == Fate::Aborted && self.recording.error(tx).is_none()
+        };
+        let ended = match claim {
+            Claim::Run(tx) if rolls_back(tx) => ended,
+            _ => ended.lost(),
+        };
+        self.ended(claim, &ended);
+    }
+
     pub(super) fn compare_changed(&mut self, tx: Tx, ended: &Ended) {
         let recorded = self.recording.transaction(tx);
         let request = recorded.request.map(|(request, _)| request);

@@ -1,5 +1,5 @@
-//! What redaction takes out of a request, or of the bytes of a transaction, sealed, so that a replay
-//! can send it all the same.
+//! What redaction takes out of a request, or of the bytes of a transaction, sealed, so that a
+//! replay can send it all the same.
 //!
 //! ```text
 //! of a request      address[40] number:u64 (target headers body, encrypted) tag[16]

@@ -181,6 +181,7 @@ for table in ["requests", "transactions", "shapes", "gaps", "bases", "recorders"
                drawn_uuids STRUCT("table" UINTEGER, "column" BIGINT, "value" VARCHAR)[]
                drawn STRUCT("statement" UINTEGER, "function" VARCHAR, "sequence" UINTEGER, "value" VARCHAR, count BIGINT)[]
                clock BLOB
+               secrets BLOB
                values_digest UINTEGER
             shapes
                id UINTEGER
