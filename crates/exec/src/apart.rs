@@ -10,12 +10,14 @@
 //! descriptors cannot be handed over, so the follower makes them itself, and its launcher turns
 //! sockets of it into what the leader's were.
 
+use std::collections::HashMap;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use hindcast_execlog::board;
 use hindcast_execlog::config::{descriptors, follow};
+use hindcast_execlog::files::is_first;
 use hindcast_execlog::handover::{Answer, Connection};
 
 use crate::error::{ExecError, system};
@@ -79,7 +81,7 @@ impl Leading {
         Ok(Leader {
             pid,
             folder: self.folder,
-            stage,
+            _stage: stage,
             table: Some(other_end),
             _keeper: keeper,
         })
@@ -90,7 +92,7 @@ impl Leading {
 pub struct Leader {
     pub pid: libc::pid_t,
     folder: PathBuf,
-    stage: Stage,
+    _stage: Stage,
     /// The process that holds the table of descriptors lives for as long as this is open: when the
     /// program is killed its connections stay, and nobody is told that it is gone.
     table: Option<OwnedFd>,
@@ -118,11 +120,6 @@ impl Leader {
     pub fn let_connections_end(&mut self) {
         self.table = None;
     }
-
-    /// Nobody follows any more: nothing needs to be written.
-    pub fn is_alone(&self) {
-        self.stage.board.set_leader(board::Leader::Ended);
-    }
 }
 
 /// The copy of a program whose log comes from elsewhere.
@@ -137,8 +134,10 @@ pub struct Follower {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     Follows,
-    /// It runs in the leader's place.
-    Leads,
+    /// It runs in the leader's place; whether it is recorded there.
+    Leads {
+        is_recorded: bool,
+    },
     /// It is no copy of the program any more.
     Reported(Box<Report>),
     Ended(Ended),
@@ -151,8 +150,9 @@ pub fn check(folder: &Path) -> Result<(), ExecError> {
 }
 
 impl Follower {
-    /// Starts it. The first files of the log must be there.
-    pub fn start(folder: &Path) -> Result<Follower, ExecError> {
+    /// Starts it. The first files of the log must be there. `is_kept`: the log stays, and the
+    /// follower writes it on when it goes on.
+    pub fn start(folder: &Path, is_kept: bool) -> Result<Follower, ExecError> {
         let Replayable {
             library,
             image,
@@ -160,7 +160,11 @@ impl Follower {
             own,
         } = run::replayable(folder)?;
         let mut config = run::replaying_config(&recording);
-        config.follow = follow::FOLLOWS | follow::ELSEWHERE | follow::DISCARDS;
+        config.follow = follow::FOLLOWS | follow::ELSEWHERE;
+        config.follow |= match is_kept {
+            true => follow::SUCCEEDS,
+            false => follow::DISCARDS,
+        };
         let (theirs, connections) =
             ends().map_err(system("no socket for connections can be made"))?;
         let mut stage = Stage::new(folder, config, &library, &own)?;
@@ -180,6 +184,48 @@ impl Follower {
         threads.iter().map(|thread| thread.event).sum()
     }
 
+    /// Whether it has replayed as much as there is of each thread: events by the thread's log. Of a
+    /// run that a log ends with it cannot be said.
+    pub fn has_replayed(&self, events: &HashMap<String, u64>) -> bool {
+        let threads = report::threads(&self.stage.board);
+        let images = threads.iter().map(|thread| &thread.process);
+        let Some(image) = images
+            .filter(|name| is_first(name))
+            .max_by_key(|name| name.len())
+        else {
+            return false;
+        };
+        let mut now = threads.iter().filter(|thread| thread.process == *image);
+        now.all(|thread| {
+            let log = format!("{image}/t{}", thread.thread);
+            thread.event + 1 >= events.get(&log).copied().unwrap_or(0)
+        })
+    }
+
+    /// The log has become too large to be kept: what was replayed is given back, and the follower
+    /// is not recorded when it goes on.
+    pub fn let_log_go(&self) {
+        self.stage.board.discards.store(1, Ordering::Relaxed);
+    }
+
+    /// It runs in the leader's place. When this process is killed so is it, and `after` is done
+    /// then. Call it while this process has one thread.
+    pub fn lead(self, folder: &Path, after: impl FnOnce()) -> Result<Leader, ExecError> {
+        let keeper = self
+            .stage
+            .board_file()
+            .map(|board| Keeper::start(board, after))
+            .transpose()
+            .map_err(system("no process to end the program with hindcast"))?;
+        Ok(Leader {
+            pid: self.pid,
+            folder: folder.to_owned(),
+            _stage: self.stage,
+            table: Some(self.connections),
+            _keeper: keeper,
+        })
+    }
+
     pub fn standing(&self) -> Standing {
         let mut ended = None;
         // Before the board is looked at: what it wrote before it ended is there then.
@@ -191,8 +237,11 @@ impl Follower {
         match (Report::take(&self.stage.board, &self.program), ended) {
             (Some(report), _) => Standing::Reported(Box::new(report)),
             (None, Some(how)) => Standing::Ended(how),
-            (None, None) if self.stage.board.leader() == board::Leader::Replaced => Standing::Leads,
-            (None, None) => Standing::Follows,
+            (None, None) => match self.stage.board.leader() {
+                board::Leader::Replaced => Standing::Leads { is_recorded: false },
+                board::Leader::Succeeded => Standing::Leads { is_recorded: true },
+                _ => Standing::Follows,
+            },
         }
     }
 

@@ -128,6 +128,9 @@ pub struct Board {
     pub takes: AtomicU32,
     /// How often it has looked at every log, and done all that there was.
     pub rounds: AtomicU64,
+    /// To a follower: 1 once nobody else will read the log, so that what was replayed can be given
+    /// back to the file system.
+    pub discards: AtomicU32,
 }
 
 impl Board {

@@ -1,6 +1,7 @@
 //! What a follower on another machine says of the connections that it would go on with.
 //!
-//! It writes a [`Connection`] for each to the launcher, then one with the number -1. The launcher
+//! It writes a [`Connection`] for each to the launcher, one for each socket that listens, then one
+//! with the number -1. The launcher
 //! makes its sockets what the leader's were, and answers with an [`Answer`] for each of which there
 //! is more to know, then with one that has the number -1.
 
@@ -31,6 +32,10 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// In [`shut`](Self::shut): this is no connection but a socket that listens. Its `turn` says
+    /// how many it has accepted.
+    pub const LISTENS: u32 = 4;
+
     pub const NONE: Connection = Connection {
         number: -1,
         shut: 0,
@@ -44,6 +49,10 @@ impl Connection {
         ring_bytes: 0,
         written: 0,
     };
+
+    pub fn listens(&self) -> bool {
+        self.shut & Self::LISTENS != 0
+    }
 
     pub fn as_bytes(&self) -> &[u8] {
         // SAFETY: a `repr(C)` struct of numbers; padding goes to our own launcher.

@@ -2,44 +2,45 @@
 //!
 //! ```text
 //!   waits ──hello──▶ follows ──lost, closed, silent──▶ takes over ──▶ leads ──▶ the program's end
-//!     ▲                 │
-//!     └──── ended ──────┘
+//!     ▲                 │ ▲
+//!     └──── ended ──────┘ └── catches up with a program that ran before
 //! ```
 //!
 //! From the moment at which it decides to take over it acknowledges nothing, and the primary lets
-//! nothing go that is not acknowledged: that is what keeps two machines from answering.
+//! nothing go that is not acknowledged: that is what keeps two machines from answering. One that
+//! catches up does not take over: answers are not held for it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
-use std::net::{SocketAddrV4, TcpListener};
+use std::net::SocketAddrV4;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hindcast_exec::apart::{self, Follower, Standing as Of};
-use hindcast_exec::recording::Recording;
-use hindcast_exec::report::Report;
+use hindcast_exec::apart::{Follower, Standing as Of};
 use hindcast_exec::watch::{Ended, Event, Signals};
-use hindcast_execlog::board::ReportKind;
 use hindcast_execlog::handover::{self, Answer};
 
+use crate::accept::{accept, no_program, refuse, why};
 use crate::book::{Book, Ends};
-use crate::channel::{Channel, Side, run_first, wait};
-use crate::error::{ProtectError, system};
-use crate::key::Key;
-use crate::message::{Standing, Status, ToBackup, ToPrimary, VERSION};
-use crate::network::{self, Address, Rule};
+use crate::channel::{Channel, run_first, wait};
+use crate::doors::{Doors, Hello, Visit};
+use crate::error::{ProtectError, in_one_line, system};
+use crate::message::{Standing, Status, ToBackup, ToPrimary};
+use crate::network::{self, Rule};
 use crate::packet::Packet;
 use crate::repair::{self, Progress, Repaired};
+use crate::running::{Running, Runs};
 use crate::store::Store;
+use crate::terms::{self, Taken, Terms, clean_up};
 use crate::wire::{Arriving, Wire};
 
 #[derive(Clone, Debug)]
 pub struct BackupOptions {
     /// Where the primary connects to.
     pub listen: String,
-    pub key: Option<Key>,
-    pub address: Address,
+    /// Also those on which the program runs here once it does.
+    pub terms: Terms,
     /// The device that gets the address; `None`: the one through which the primary comes.
     pub device: Option<String>,
     /// After how long a silence the primary counts as dead.
@@ -56,7 +57,18 @@ pub enum Notice {
     Follows {
         program: String,
         from: String,
+        /// It ran before, and this machine catches up.
+        runs: bool,
     },
+    /// From here on it would go on.
+    CaughtUp,
+    /// The primary was lost before that.
+    TooEarly(Reason),
+    /// The log is larger than what is kept, in bytes: should the program go on here, it can have no
+    /// backup.
+    LogDropped(u64),
+    /// Once it goes on here.
+    Leads(terms::Notice),
     Refused {
         why: String,
         hint: String,
@@ -84,13 +96,16 @@ pub enum Reason {
 }
 
 /// How a takeover went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Takeover {
     pub pid: u32,
     pub connections: usize,
-    /// Connections that could not be kept.
+    /// Connections that could not be kept, and why the first of them could not, if it is known.
     pub lost: usize,
+    pub why_lost: Option<String>,
     pub took: Duration,
+    /// Whether it can have a backup here.
+    pub is_recorded: bool,
 }
 
 /// How it came out.
@@ -100,6 +115,8 @@ pub enum Outcome {
     Ended(Option<Ended>),
     /// It was lost, and could not go on here.
     Lost,
+    /// It was lost here, and another backup goes on in its place.
+    TakenOver,
     /// The user ended it.
     Interrupted(i32),
 }
@@ -108,8 +125,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How long clients may take to say how much they have. One that is further away is believed to
 /// have what it said last.
 const ANSWERS: Duration = Duration::from_millis(30);
-/// A primary whose process stands still has the address as well, and its kernel says so.
-const ANNOUNCE_EVERY: Duration = Duration::from_secs(1);
+/// How long a primary that this machine catches up with may be silent.
+const SILENCE: Duration = Duration::from_secs(10);
+/// How often it is told how far this machine is.
+const TELL_EVERY: Duration = Duration::from_millis(100);
 /// How long the primary may take to start the program.
 const START: Duration = Duration::from_secs(20);
 /// How long the follower may take to replay what is left.
@@ -117,26 +136,20 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Stands by for a primary, and goes on in its place when that is lost.
 pub fn run(options: &BackupOptions, say: &mut dyn FnMut(Notice)) -> Result<Outcome, ProtectError> {
-    network::remove_left_rules(&options.address)?;
-    let listen = |source| ProtectError::Listen(options.listen.clone(), source);
-    let listener = TcpListener::bind(&options.listen).map_err(listen)?;
-    listener.set_nonblocking(true).map_err(listen)?;
-    let local = listener.local_addr().map_err(listen)?;
+    network::remove_left_rules(&options.terms.address)?;
+    let mut doors = Doors::open(&options.listen, options.terms.key.as_ref())?;
     let signals = Signals::take_over().map_err(system("taking over signals"))?;
     run_first();
-    say(Notice::Listening(local.to_string()));
-    let mut doors = Doors {
-        listener,
-        key: options.key.clone(),
-        visitors: Vec::new(),
-    };
+    say(Notice::Listening(doors.place()));
     loop {
         let hello = loop {
             if let Some(number) = ends(&signals) {
                 return Ok(Outcome::Interrupted(number));
             }
-            if let Some(hello) = doors.look(&Status::default()) {
-                break hello;
+            match doors.look(&Status::default()) {
+                Some(Visit::Hello(hello)) => break hello,
+                Some(Visit::Attach { visitor, .. }) => no_program(visitor),
+                None => {}
             }
             wait(&doors.ends(), LOOK_EVERY.max(Duration::from_millis(50)));
         };
@@ -146,8 +159,10 @@ pub fn run(options: &BackupOptions, say: &mut dyn FnMut(Notice)) -> Result<Outco
             continue;
         };
         match backup.follow(&mut doors, &signals, say)? {
-            Outcome::Ended(None) if options.again => {}
-            outcome => return Ok(outcome),
+            Followed::Next => {}
+            Followed::Over(Outcome::Ended(None)) if options.again => {}
+            Followed::Over(outcome) => return Ok(outcome),
+            Followed::Leads(takeover) => return backup.lead(takeover, doors, &signals, say),
         }
     }
 }
@@ -163,69 +178,29 @@ fn ends(signals: &Signals) -> Option<i32> {
     }
 }
 
-/// Who comes, and what they want.
-struct Doors {
-    listener: TcpListener,
-    key: Option<Key>,
-    visitors: Vec<Channel>,
+/// What following has come to.
+enum Followed {
+    /// The next primary may come.
+    Next,
+    Over(Outcome),
+    /// The program goes on here.
+    Leads(Takeover),
 }
 
-struct Hello {
-    channel: Channel,
-    from: String,
-    version: u32,
-    files: Vec<(String, Vec<u8>)>,
-    address: String,
+/// What there is while this machine catches up.
+struct CatchesUp {
+    /// A mark that was not acknowledged, and the events that must have been replayed before.
+    mark: Option<(u64, HashMap<String, u64>)>,
+    told: Instant,
 }
 
-impl Doors {
-    fn ends(&self) -> Vec<std::os::fd::BorrowedFd<'_>> {
-        let visitors = self.visitors.iter().map(Channel::as_fd);
-        std::iter::once(self.listener.as_fd())
-            .chain(visitors)
-            .collect()
-    }
-
-    fn somebody_waits(&self) -> bool {
-        wait(&self.ends(), Duration::ZERO)
-    }
-
-    /// Answers who asks for the status; returns the first that says hello.
-    fn look(&mut self, status: &Status) -> Option<Hello> {
-        while let Ok((stream, _)) = self.listener.accept() {
-            let visitor = Channel::new(stream, self.key.as_ref(), Side::Listens);
-            self.visitors.extend(visitor);
-        }
-        let mut hello = None;
-        for mut visitor in std::mem::take(&mut self.visitors) {
-            let filled = visitor.fill();
-            match visitor.take::<ToBackup>() {
-                Ok(Some(ToBackup::Status)) => {
-                    visitor.put(&ToPrimary::Status(status.clone()));
-                    let _ = visitor.flush();
-                }
-                Ok(Some(ToBackup::Hello {
-                    version,
-                    files,
-                    address,
-                })) if hello.is_none() => {
-                    hello = Some(Hello {
-                        from: visitor.peer(),
-                        channel: visitor,
-                        version,
-                        files,
-                        address,
-                    });
-                }
-                Ok(None) if filled.is_ok() && visitor.flush().is_ok() => {
-                    self.visitors.push(visitor);
-                }
-                // Gone, or no hindcast.
-                _ => {}
-            }
-        }
-        hello
-    }
+/// What is known of connections at a takeover.
+struct Moved {
+    /// Packets that have come since.
+    arriving: Arriving,
+    kept: HashSet<Ends>,
+    /// How many were accepted at each port.
+    accepted: HashMap<u16, usize>,
 }
 
 struct Backup<'a> {
@@ -239,16 +214,24 @@ struct Backup<'a> {
     follower: Option<Follower>,
     heard: Instant,
     is_dropped: bool,
-    took: Option<Duration>,
+    /// `None`: it may take over.
+    catches_up: Option<CatchesUp>,
+    /// The log is not kept any more.
+    is_given_back: bool,
+    files: Vec<(String, Vec<u8>)>,
+    moved: Option<Moved>,
 }
 
 /// A connection that goes on here.
 struct Kept {
+    ends: Ends,
     repaired: Repaired,
     shut: u32,
     has_ended: bool,
     answer: Answer,
 }
+
+type Known = (Vec<handover::Connection>, HashMap<u16, usize>);
 
 /// What a round came to.
 enum Round {
@@ -265,13 +248,15 @@ impl<'a> Backup<'a> {
         mut hello: Hello,
         say: &mut dyn FnMut(Notice),
     ) -> Option<Backup<'a>> {
-        match accept(options, folder, &hello) {
+        let own = (&*options.listen, &options.terms, options.device.as_deref());
+        match accept(own, folder, &hello) {
             Ok((device, program)) => {
                 hello.channel.put(&ToPrimary::Ready);
                 let _ = hello.channel.flush();
                 say(Notice::Follows {
                     program: program.clone(),
                     from: hello.from,
+                    runs: hello.runs,
                 });
                 Some(Backup {
                     options,
@@ -284,7 +269,13 @@ impl<'a> Backup<'a> {
                     follower: None,
                     heard: Instant::now(),
                     is_dropped: false,
-                    took: None,
+                    catches_up: hello.runs.then(|| CatchesUp {
+                        mark: None,
+                        told: Instant::now(),
+                    }),
+                    is_given_back: options.terms.keep == 0,
+                    files: hello.files,
+                    moved: None,
                 })
             }
             Err(error) => {
@@ -305,18 +296,20 @@ impl<'a> Backup<'a> {
         doors: &mut Doors,
         signals: &Signals,
         say: &mut dyn FnMut(Notice),
-    ) -> Result<Outcome, ProtectError> {
+    ) -> Result<Followed, ProtectError> {
         let mut looked = Instant::now();
         let reason = loop {
             if looked.elapsed() >= LOOK_EVERY {
                 looked = Instant::now();
                 if let Some(number) = ends(signals) {
                     self.end_follower();
-                    return Ok(Outcome::Interrupted(number));
+                    return Ok(Followed::Over(Outcome::Interrupted(number)));
                 }
                 self.look_after_follower(say)?;
-                if doors.somebody_waits() {
-                    let _ = doors.look(&self.status(Standing::Follows));
+                if doors.somebody_waits()
+                    && let Some(visit) = doors.look(&self.status())
+                {
+                    refuse(visit);
                 }
             }
             match self.round(say) {
@@ -324,33 +317,33 @@ impl<'a> Backup<'a> {
                 Round::Ended => {
                     self.let_follower_end();
                     say(Notice::Ended);
-                    return Ok(Outcome::Ended(None));
+                    return Ok(Followed::Over(Outcome::Ended(None)));
                 }
                 Round::Lost(reason) => break reason,
             }
             wait(&[self.channel.as_fd()], LOOK_EVERY);
         };
+        if self.catches_up.is_some() {
+            self.end_follower();
+            say(Notice::TooEarly(reason));
+            return Ok(Followed::Next);
+        }
         say(Notice::Lost(reason));
         // From here on nothing is acknowledged.
         let begun = Instant::now();
         self.channel.put(&ToPrimary::Replaced);
         let _ = self.channel.flush();
         match self.take_over(begun, signals) {
-            Ok(takeover) => {
-                self.took = Some(takeover.took);
-                say(Notice::TookOver(takeover));
-            }
+            Ok(takeover) => Ok(Followed::Leads(takeover)),
             Err(why) => {
                 self.end_follower();
-                let _ = network::remove_left_rules(&self.options.address);
-                network::give_up(&self.options.address, &self.device);
+                let address = &self.options.terms.address;
+                let _ = network::remove_left_rules(address);
+                network::give_up(address, &self.device);
                 say(Notice::NotTakenOver(why));
-                return Ok(Outcome::Lost);
+                Ok(Followed::Over(Outcome::Lost))
             }
         }
-        let ended = self.accompany(doors, signals);
-        network::give_up(&self.options.address, &self.device);
-        Ok(Outcome::Ended(Some(ended)))
     }
 
     /// Takes what has come. It is acknowledged before it is worked on, since answers wait for that.
@@ -371,7 +364,8 @@ impl<'a> Backup<'a> {
         if last.is_some() || !arrived.is_empty() {
             self.heard = looked;
         }
-        if let Some(mark) = last.filter(|_| taken.is_ok()) {
+        let is_behind = self.catches_up.is_some() && !arrived.contains(&ToBackup::Holds);
+        if let Some(mark) = last.filter(|_| taken.is_ok() && !is_behind) {
             self.channel.put(&ToPrimary::Mark(mark));
         }
         let flushed = self.channel.flush();
@@ -381,6 +375,7 @@ impl<'a> Backup<'a> {
                 over => return over,
             }
         }
+        self.say_how_far(last.filter(|_| is_behind));
         if self.is_dropped {
             // There is nobody who could take over.
             return match filled.and(flushed) {
@@ -393,9 +388,10 @@ impl<'a> Backup<'a> {
         }
         let silence = looked.saturating_duration_since(self.heard);
         // Before the program runs there is much to do there, and nobody to answer.
-        let limit = match self.store.has_begun() {
-            true => self.options.detect,
-            false => self.options.detect.max(START),
+        let limit = match (self.catches_up.is_some(), self.store.has_begun()) {
+            (true, _) => self.options.detect.max(SILENCE),
+            (false, true) => self.options.detect,
+            (false, false) => self.options.detect.max(START),
         };
         match silence > limit {
             true => Round::Lost(Reason::Silent(silence)),
@@ -403,9 +399,41 @@ impl<'a> Backup<'a> {
         }
     }
 
+    /// While this machine catches up: a mark is acknowledged when what came before it was replayed.
+    fn say_how_far(&mut self, mark: Option<u64>) {
+        let (Some(catches_up), Some(follower)) = (&mut self.catches_up, &self.follower) else {
+            if let (Some(catches_up), Some(mark)) = (&mut self.catches_up, mark) {
+                catches_up.mark = Some((mark, self.store.events().clone()));
+            }
+            return;
+        };
+        if let Some(mark) = mark {
+            catches_up.mark = Some((mark, self.store.events().clone()));
+        }
+        let is_due = |(_, events): &mut (u64, HashMap<String, u64>)| follower.has_replayed(events);
+        if let Some((mark, _)) = catches_up.mark.take_if(is_due) {
+            self.channel.put(&ToPrimary::Mark(mark));
+        }
+        if catches_up.told.elapsed() >= TELL_EVERY {
+            catches_up.told = Instant::now();
+            self.channel.put(&ToPrimary::Replayed(follower.events()));
+        }
+        // Whether it can be said is known in the next round.
+        let _ = self.channel.flush();
+    }
+
     fn work_on(&mut self, message: ToBackup, say: &mut dyn FnMut(Notice)) -> Round {
         match message {
-            ToBackup::Mark(_) | ToBackup::Alive | ToBackup::Hello { .. } | ToBackup::Status => {}
+            ToBackup::Mark(_)
+            | ToBackup::Alive
+            | ToBackup::Hello { .. }
+            | ToBackup::Status
+            | ToBackup::Attach { .. } => {}
+            ToBackup::Entry(entry) => self.book.take(entry),
+            ToBackup::Holds => {
+                self.catches_up = None;
+                say(Notice::CaughtUp);
+            }
             ToBackup::Came(bytes) => {
                 if let Some(packet) = Packet::parse(&bytes) {
                     self.book.came(&packet);
@@ -441,12 +469,17 @@ impl<'a> Backup<'a> {
         }
         let Some(follower) = &self.follower else {
             if self.store.has_begun() {
-                self.follower = Some(Follower::start(self.folder)?);
+                self.follower = Some(Follower::start(self.folder, !self.is_given_back)?);
             }
             return Ok(());
         };
+        let keep = self.options.terms.keep;
+        if self.store.bytes > keep && !std::mem::replace(&mut self.is_given_back, true) {
+            follower.let_log_go();
+            say(Notice::LogDropped(keep));
+        }
         match follower.standing() {
-            Of::Follows | Of::Leads => {}
+            Of::Follows | Of::Leads { .. } => {}
             Of::Reported(report) => {
                 self.drop_follower(why(&report), say);
             }
@@ -490,16 +523,20 @@ impl<'a> Backup<'a> {
         follower.end();
     }
 
-    fn status(&self, standing: Standing) -> Status {
+    fn status(&self) -> Status {
         Status {
-            standing,
-            address: Some(self.options.address.to_string()),
+            standing: match self.catches_up {
+                Some(_) => Standing::CatchesUp,
+                None => Standing::Follows,
+            },
+            address: Some(self.options.terms.address.to_string()),
             program: Some(self.program.clone()),
             connections: self.book.len() as u64,
             log_bytes: self.store.bytes,
             events: self.follower.as_ref().map_or(0, Follower::events),
             silent_ms: self.heard.elapsed().as_millis() as u64,
-            took_ms: self.took.map(|took| took.as_millis() as u64),
+            took_ms: None,
+            protection: None,
         }
     }
 
@@ -512,32 +549,34 @@ impl<'a> Backup<'a> {
         follower.let_go();
         // The address must be here before sockets can be what they were, and clients must not find
         // it while they are not.
-        Rule::KeepOut.set(&self.options.address).map_err(text)?;
-        network::take(&self.options.address, &self.device).map_err(text)?;
+        let address = self.options.terms.address.clone();
+        Rule::KeepOut.set(&address).map_err(text)?;
+        network::take(&address, &self.device).map_err(text)?;
         let wire = Wire::open().map_err(|error| error.to_string())?;
-        let arriving = Arriving::at(self.options.address.ip).map_err(|error| error.to_string())?;
-        let mut connections = Vec::new();
-        while let Some(connection) = self.next_connection(follower, begun)? {
-            connections.push(connection);
-        }
+        let mut arriving = Arriving::at(address.ip).map_err(|error| error.to_string())?;
+        let (connections, accepted) = self.connections(follower, begun)?;
         // What a client says to the first packet must come here.
-        let _ = network::announce(&self.options.address, &self.device);
-        self.ask(&wire, arriving, &connections);
+        let _ = network::announce(&address, &self.device);
+        self.ask(&wire, &mut arriving, &connections);
         let Some(follower) = &self.follower else {
             return Err("the program had not begun".to_owned());
         };
         let mut repaired = Vec::new();
-        let mut lost = 0;
+        let (mut lost, mut why_lost) = (0, None);
         for connection in &connections {
             match self.repair(follower, connection) {
-                Ok(Some(found)) => repaired.push(found),
-                Ok(None) | Err(_) => lost += 1,
+                Ok(found) => repaired.push(found),
+                Err(why) => {
+                    lost += 1;
+                    why_lost.get_or_insert(why);
+                }
             }
         }
-        Rule::KeepOutNew.set(&self.options.address).map_err(text)?;
-        Rule::KeepOut.remove(&self.options.address).map_err(text)?;
+        Rule::KeepOutNew.set(&address).map_err(text)?;
+        Rule::KeepOut.remove(&address).map_err(text)?;
         let connections = repaired.len();
         let mut answers = Vec::new();
+        let kept = repaired.iter().map(|kept| kept.ends).collect();
         for kept in repaired {
             answers.extend((kept.answer.beyond != 0).then_some(kept.answer));
             let live = kept.repaired.go_live(&wire, kept.shut, kept.has_ended);
@@ -546,35 +585,35 @@ impl<'a> Backup<'a> {
         follower
             .answer(&answers)
             .map_err(|error| error.to_string())?;
-        while follower.standing() == Of::Follows {
-            if begun.elapsed() > PATIENCE {
-                return Err("the follower does not go on".to_owned());
-            }
-            if let Some(number) = ends(signals) {
-                return Err(format!("it was ended by signal {number}"));
-            }
-            std::thread::sleep(Duration::from_micros(200));
-        }
+        wait_until_it_leads(follower, begun, signals)?;
         let took = begun.elapsed();
-        Rule::KeepOutNew
-            .remove(&self.options.address)
-            .map_err(text)?;
-        let _ = network::announce(&self.options.address, &self.device);
-        match follower.standing() {
-            Of::Reported(report) => Err(why(&report)),
-            _ => Ok(Takeover {
-                pid: follower.pid as u32,
-                connections: connections.saturating_sub(follower.lost_connections() as usize),
-                lost: lost + follower.lost_connections() as usize,
-                took,
-            }),
-        }
+        Rule::KeepOutNew.remove(&address).map_err(text)?;
+        let _ = network::announce(&address, &self.device);
+        let is_recorded = match follower.standing() {
+            Of::Reported(report) => return Err(why(&report)),
+            standing => standing == Of::Leads { is_recorded: true },
+        };
+        let lost = lost + follower.lost_connections() as usize;
+        let takeover = Takeover {
+            pid: follower.pid as u32,
+            connections: connections.saturating_sub(follower.lost_connections() as usize),
+            lost,
+            why_lost,
+            took,
+            is_recorded,
+        };
+        self.moved = Some(Moved {
+            arriving,
+            kept,
+            accepted,
+        });
+        Ok(takeover)
     }
 
     /// Asks the clients how much they have: what they have said to the primary last, nobody here
     /// has heard.
-    fn ask(&mut self, wire: &Wire, mut arriving: Arriving, connections: &[handover::Connection]) {
-        let own = self.options.address.ip;
+    fn ask(&mut self, wire: &Wire, arriving: &mut Arriving, connections: &[handover::Connection]) {
+        let own = self.options.terms.address.ip;
         let mut asked: HashSet<Ends> = HashSet::new();
         for connection in connections {
             let Some(client) = self.client_of(connection) else {
@@ -604,6 +643,18 @@ impl<'a> Backup<'a> {
         client_of(connection).or_else(|| self.book.by_turn(connection.port, connection.turn))
     }
 
+    /// Those that the follower would go on with, and how many were accepted at each port.
+    fn connections(&self, follower: &Follower, begun: Instant) -> Result<Known, String> {
+        let (mut connections, mut accepted) = (Vec::new(), HashMap::new());
+        while let Some(connection) = self.next_connection(follower, begun)? {
+            match connection.listens() {
+                true => *accepted.entry(connection.port).or_default() += connection.turn as usize,
+                false => connections.push(connection),
+            }
+        }
+        Ok((connections, accepted))
+    }
+
     fn next_connection(
         &self,
         follower: &Follower,
@@ -621,7 +672,7 @@ impl<'a> Backup<'a> {
                     return Err(why(&report));
                 }
                 Of::Ended(ended) => return Err(format!("the follower has ended: {ended:?}")),
-                Of::Leads => return Ok(None),
+                Of::Leads { .. } => return Ok(None),
             }
             if begun.elapsed() > PATIENCE {
                 return Err(format!("it has not replayed the log within {PATIENCE:?}"));
@@ -630,29 +681,24 @@ impl<'a> Backup<'a> {
         }
     }
 
-    /// `None`: nothing is known of such a connection, or it has ended.
     fn repair(
         &self,
         follower: &Follower,
         connection: &handover::Connection,
-    ) -> io::Result<Option<Kept>> {
-        let Some(client) = self.client_of(connection) else {
-            return Ok(None);
-        };
-        let Some(known) = self.book.get(&(client, connection.port)) else {
-            return Ok(None);
-        };
+    ) -> Result<Kept, String> {
+        let client = self.client_of(connection);
+        let ends = client.map(|client| (client, connection.port));
+        let known = ends.and_then(|ends| Some((ends, self.book.get(&ends)?)));
+        let ((client, port), known) = known.ok_or("its packets were not seen, or it has ended")?;
         let again = known.acknowledged.min(connection.sent);
         // The end of what the service sends counts as a byte, and is none.
         let ended = u64::from(connection.shut & 2 != 0 || known.has_said_end());
         let beyond = known.acknowledged.saturating_sub(connection.sent + ended);
-        let (Some(unread), Some(again)) = (
-            known.from(connection.received),
-            follower.written(connection, again),
-        ) else {
-            return Ok(None);
-        };
-        let service = SocketAddrV4::new(self.options.address.ip, connection.port);
+        let unread = known.from(connection.received);
+        let unread = unread.ok_or("what the program has not read is not known any more")?;
+        let again = follower.written(connection, again);
+        let again = again.ok_or("what the client may lack is not known any more")?;
+        let service = SocketAddrV4::new(self.options.terms.address.ip, connection.port);
         let progress = Progress {
             read: connection.received,
             unread,
@@ -660,9 +706,12 @@ impl<'a> Backup<'a> {
             again,
             beyond,
         };
-        let socket = follower.file(connection.number)?;
-        let repaired = repair::connect(socket, (service, client), known, progress)?;
-        Ok(Some(Kept {
+        let socket = follower.file(connection.number);
+        let repaired = socket
+            .and_then(|socket| repair::connect(socket, (service, client), known, progress))
+            .map_err(|error| error.to_string())?;
+        Ok(Kept {
+            ends: (client, port),
             repaired,
             shut: connection.shut,
             has_ended: known.has_ended(),
@@ -671,72 +720,61 @@ impl<'a> Backup<'a> {
                 reserved: 0,
                 beyond,
             },
-        }))
+        })
     }
 
-    /// Until the program ends, which runs here now.
-    fn accompany(&mut self, doors: &mut Doors, signals: &Signals) -> Ended {
-        let Some(follower) = self.follower.take() else {
-            return Ended::Exited(0);
+    /// Until the program ends, which runs here now, or runs elsewhere again.
+    fn lead(
+        &mut self,
+        takeover: Takeover,
+        doors: Doors,
+        signals: &Signals,
+        say: &mut dyn FnMut(Notice),
+    ) -> Result<Outcome, ProtectError> {
+        let terms = &self.options.terms;
+        let (Some(follower), Some(moved)) = (self.follower.take(), self.moved.take()) else {
+            return Ok(Outcome::Lost);
         };
-        let status = self.status(Standing::Leads);
-        let mut announced = Instant::now();
-        loop {
-            if let Of::Ended(ended) = follower.standing() {
-                return ended;
+        let leader = follower.lead(self.folder, clean_up(terms, &self.device))?;
+        let mut book = std::mem::take(&mut self.book);
+        book.moved(&moved.kept, &moved.accepted);
+        let runs = Runs {
+            program: self.program.clone(),
+            standing: Standing::Leads,
+            took: Some(takeover.took),
+            files: std::mem::take(&mut self.files),
+            folder: self.folder.to_owned(),
+            is_recorded: takeover.is_recorded,
+        };
+        let taken = Taken::take(&terms.address, &self.device)?;
+        say(Notice::TookOver(takeover));
+        let mut running = Running::new(terms, runs, leader, (moved.arriving, book), taken);
+        running.is_reached_at(Some(doors));
+        let outcome = running.run(signals, &mut |notice| say(Notice::Leads(notice)));
+        Ok(match outcome {
+            terms::Outcome::Ended(ended) | terms::Outcome::Lost(ended) => {
+                Outcome::Ended(Some(ended))
             }
-            if announced.elapsed() >= ANNOUNCE_EVERY {
-                announced = Instant::now();
-                let _ = network::announce(&self.options.address, &self.device);
-            }
-            let _ = doors.look(&status);
-            signals.pass_on(follower.pid, Duration::from_millis(50));
+            terms::Outcome::TakenOver => Outcome::TakenOver,
+        })
+    }
+}
+
+fn wait_until_it_leads(
+    follower: &Follower,
+    begun: Instant,
+    signals: &Signals,
+) -> Result<(), String> {
+    while follower.standing() == Of::Follows {
+        if begun.elapsed() > PATIENCE {
+            return Err("the follower does not go on".to_owned());
         }
+        if let Some(number) = ends(signals) {
+            return Err(format!("it was ended by signal {number}"));
+        }
+        std::thread::sleep(Duration::from_micros(200));
     }
-}
-
-/// The device that gets the address, and the program.
-fn accept(
-    options: &BackupOptions,
-    folder: &Path,
-    hello: &Hello,
-) -> Result<(String, String), ProtectError> {
-    let to = || options.listen.clone();
-    if hello.version != VERSION {
-        return Err(ProtectError::OtherVersion { to: to() });
-    }
-    let ours = options.address.to_string();
-    if hello.address != ours {
-        return Err(ProtectError::OtherAddress {
-            ours,
-            theirs: hello.address.clone(),
-        });
-    }
-    for (name, bytes) in &hello.files {
-        let name = Path::new(name).file_name().unwrap_or_default();
-        hindcast_private::write(folder.join(name), bytes)
-            .map_err(system("keeping what is to run"))?;
-    }
-    apart::check(folder)?;
-    let recording = Recording::open(folder).map_err(hindcast_exec::error::ExecError::from)?;
-    let device = match &options.device {
-        Some(device) => device.clone(),
-        None => network::device_of(hello.channel.local()?)?,
-    };
-    Ok((device, recording.path.lossy().into_owned()))
-}
-
-/// What the follower has reported.
-fn why(report: &Report) -> String {
-    let place = format!("thread {}, event {}", report.thread, report.event);
-    match report.kind {
-        ReportKind::Divergence => format!(
-            "at {place} it did {} where the log has {}",
-            report.actual, report.expected
-        ),
-        ReportKind::RecordingEnds => format!("the log ends at {place}: {}", report.expected),
-        _ => report.actual.clone(),
-    }
+    Ok(())
 }
 
 fn client_of(connection: &handover::Connection) -> Option<SocketAddrV4> {
@@ -750,15 +788,4 @@ fn client_of(connection: &handover::Connection) -> Option<SocketAddrV4> {
         _ => return None,
     };
     Some(SocketAddrV4::new(ip.into(), port))
-}
-
-/// An error with its causes.
-fn in_one_line(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    text
 }

@@ -8,15 +8,34 @@
 //!
 //! The stream is kept from where the program may still have to read: the primary says now and then
 //! how much lies unread there, and what is before that is forgotten.
+//!
+//! The machine on which the program runs keeps the same book for as long as the log is kept there,
+//! for a backup that comes later.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::net::SocketAddrV4;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::packet::{self, ACK, FIN, Options, Packet, RST, SYN};
 
 /// A client and the port of the service.
 pub type Ends = (SocketAddrV4, u16);
+
+/// How much two machines' clocks may differ in a connection's life.
+pub const CLOCK_AHEAD_MS: u32 = 1000;
+
+/// Clients in one [`Entry`].
+const PIECE: usize = 1 << 16;
+
+/// A part of a book.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Entry {
+    Connection(Box<(Ends, Connection)>),
+    /// Who has connected to a port, behind those that were said before.
+    Made(u16, Vec<SocketAddrV4>),
+}
 
 #[derive(Default)]
 pub struct Book {
@@ -25,7 +44,7 @@ pub struct Book {
     made: HashMap<u16, Vec<SocketAddrV4>>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
     /// The first sequence number of the client, of its data.
     client_first: u32,
@@ -34,6 +53,7 @@ pub struct Connection {
     pub client: Options,
     pub service: Options,
     /// When the service's clock was what it said.
+    #[serde(serialize_with = "age", deserialize_with = "of_age")]
     pub answered: Option<Instant>,
     stream: VecDeque<u8>,
     /// The number of the first byte of `stream`, and how many there were a report ago.
@@ -50,6 +70,16 @@ pub struct Connection {
     /// The service has said that it sends no more.
     service_ended: bool,
     is_established: bool,
+}
+
+/// Another machine has another clock.
+fn age<S: Serializer>(when: &Option<Instant>, serializer: S) -> Result<S::Ok, S::Error> {
+    when.map(|when| when.elapsed()).serialize(serializer)
+}
+
+fn of_age<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Option<Instant>, D::Error> {
+    let age = Option::<Duration>::deserialize(deserializer)?;
+    Ok(age.and_then(|age| Instant::now().checked_sub(age)))
 }
 
 /// The number of a byte of a stream, of which a packet has the lowest 32 bits, near another number.
@@ -140,6 +170,40 @@ impl Book {
         if let Some(connection) = self.connections.get_mut(&ends) {
             connection.forgets(connection.reported.saturating_sub(bytes));
             connection.reported = connection.received();
+        }
+    }
+
+    /// Everything, for a book that is to be the same.
+    pub fn entries(&self) -> impl Iterator<Item = Entry> {
+        let connections = self
+            .connections
+            .iter()
+            .map(|(ends, connection)| Entry::Connection(Box::new((*ends, connection.clone()))));
+        let made = self.made.iter().flat_map(|(port, clients)| {
+            let pieces = clients.chunks(PIECE);
+            pieces.map(|piece| Entry::Made(*port, piece.to_vec()))
+        });
+        connections.chain(made)
+    }
+
+    pub fn take(&mut self, entry: Entry) {
+        match entry {
+            Entry::Connection(known) => drop(self.connections.insert(known.0, known.1)),
+            Entry::Made(port, clients) => self.made.entry(port).or_default().extend(clients),
+        }
+    }
+
+    /// The program goes on here with these connections, and no others. `accepted`: how many there
+    /// have been at each port. Clocks are ahead of what they were.
+    pub fn moved(&mut self, kept: &HashSet<Ends>, accepted: &HashMap<u16, usize>) {
+        self.connections.retain(|ends, _| kept.contains(ends));
+        for connection in self.connections.values_mut() {
+            if let Some(clock) = &mut connection.service.timestamp {
+                *clock = clock.wrapping_add(CLOCK_AHEAD_MS);
+            }
+        }
+        for (port, clients) in &mut self.made {
+            clients.truncate(accepted.get(port).copied().unwrap_or(0));
         }
     }
 
@@ -370,5 +434,36 @@ mod tests {
         let mut wire = Wire::new();
         wire.came((first, u32::MAX), RST, b"");
         assert!(wire.book.get(&(wire.client, 80)).is_none());
+    }
+
+    #[test]
+    fn a_book_is_the_same_after_its_way() {
+        let mut wire = Wire::new();
+        wire.data(0, b"abc");
+        wire.came((u32::MAX - 2, 10), ACK, b"");
+        let mut copy = Book::default();
+        for entry in wire.book.entries() {
+            let bytes = postcard::to_stdvec(&entry).unwrap();
+            copy.take(postcard::from_bytes(&bytes).unwrap());
+        }
+        assert_eq!(copy.by_turn(80, 0), Some(wire.client));
+        let known = copy.get(&(wire.client, 80)).unwrap();
+        assert_eq!(known.from(0).unwrap(), b"abc");
+        assert_eq!(known.acknowledged, wire.connection().acknowledged);
+        assert_eq!(known.sequences(3, 7), wire.connection().sequences(3, 7));
+    }
+
+    #[test]
+    fn connections_that_were_not_kept_are_forgotten_and_have_had_no_turn() {
+        let mut wire = Wire::new();
+        let other = "10.0.0.2:4001".parse().unwrap();
+        let made = wire.book.made.get_mut(&80).unwrap();
+        made.push(other);
+        let kept = HashSet::from([(wire.client, 80)]);
+        wire.book.moved(&kept, &HashMap::from([(80, 1)]));
+        assert_eq!(wire.book.len(), 1);
+        assert_eq!(wire.book.by_turn(80, 1), None);
+        wire.book.moved(&HashSet::new(), &HashMap::new());
+        assert!(wire.book.is_empty());
     }
 }

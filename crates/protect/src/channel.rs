@@ -204,6 +204,11 @@ impl Channel {
         !self.outgoing.is_empty()
     }
 
+    /// How many bytes wait so.
+    pub fn waiting(&self) -> usize {
+        self.outgoing.len()
+    }
+
     /// Who is at the other end.
     pub fn peer(&self) -> String {
         let peer = self.stream.peer_addr();

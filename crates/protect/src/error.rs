@@ -24,6 +24,14 @@ pub enum ProtectError {
     NoQueue(#[source] io::Error),
     #[error("the backup {to} cannot be reached")]
     Unreachable { to: String, source: io::Error },
+    #[error("{at} cannot be asked")]
+    Silent { at: String, source: io::Error },
+    #[error("{at} says: {why}")]
+    NotAttached {
+        at: String,
+        why: String,
+        hint: String,
+    },
     #[error("the backup {to} speaks another version")]
     OtherVersion { to: String },
     #[error("the backup {to} cannot follow: {why}")]
@@ -69,12 +77,27 @@ impl ProtectError {
                     .to_owned()
             }
             Self::OtherVersion { .. } => "install the same hindcast on both machines".to_owned(),
-            Self::Refused { hint, .. } => hint.clone(),
+            Self::Refused { hint, .. } | Self::NotAttached { hint, .. } => hint.clone(),
+            Self::Silent { .. } => {
+                "name where `hindcast protect backup` or `hindcast protect run` was told to --listen"
+                    .to_owned()
+            }
             Self::Listen(..) => "choose another port, or end who has it".to_owned(),
             Self::OtherAddress { .. } => "give both ends the same --address".to_owned(),
             Self::System { .. } => String::new(),
         }
     }
+}
+
+/// An error with its causes.
+pub(crate) fn in_one_line(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
 }
 
 /// For `map_err`.

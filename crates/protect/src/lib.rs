@@ -14,9 +14,9 @@
 //! that came before. So no client has seen anything that the backup does not know, and a primary
 //! that has lost its backup cannot answer while the backup may have taken over.
 //!
-//! **Where to start reading**: [`primary`] and [`backup`], the two ends; [`message`], what they
-//! say; [`book`], what the backup knows of each connection. `docs/design/0055-two-machines.md` has
-//! the reasons.
+//! **Where to start reading**: [`running`] and [`backup`], the two ends; [`message`], what they
+//! say; [`book`], what the backup knows of each connection; [`join`], a backup that comes later.
+//! `docs/design/0055-two-machines.md` and `0102-a-new-backup.md` have the reasons.
 //!
 //! **What this crate does not do**: it neither records nor replays, which `exec` and the runtime
 //! do. It prints nothing.
@@ -24,10 +24,14 @@
 //! **The invariant to keep**: a packet leaves the primary only when everything that was in the log
 //! and everything that had arrived before it is on the backup.
 
+pub mod accept;
 pub mod backup;
 pub mod book;
 pub mod channel;
+pub mod doors;
 pub mod error;
+pub mod introduce;
+pub mod join;
 pub mod key;
 pub mod message;
 pub mod network;
@@ -35,9 +39,12 @@ pub mod packet;
 pub mod primary;
 pub mod queue;
 pub mod repair;
+pub mod running;
 pub mod ship;
 pub mod status;
 pub mod store;
+pub mod terms;
+pub mod unread;
 pub mod wire;
 
 pub use error::ProtectError;

@@ -1,16 +1,23 @@
 //! What the two ends say to each other.
 
+use std::net::SocketAddrV4;
+
 use serde::{Deserialize, Serialize};
 
-/// Of this crate's messages. Both ends must be the same.
-pub const VERSION: u32 = 1;
+use crate::book::Entry;
 
-/// From the primary, or from a client that asks for the status.
+/// Of this crate's messages. Both ends must be the same.
+pub const VERSION: u32 = 2;
+
+/// From the primary, or from a client that asks something.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToBackup {
-    /// A program is about to run.
+    /// A program is about to run, or runs already.
     Hello {
         version: u32,
+        /// It runs already: its log comes from the beginning, and answers are not held before
+        /// [`ToBackup::Holds`].
+        runs: bool,
         /// Files of the recording that are there before it runs.
         files: Vec<(String, Vec<u8>)>,
         address: String,
@@ -35,7 +42,12 @@ pub enum ToBackup {
     /// A packet to a client that begins or ends a connection.
     Goes(Vec<u8>),
     /// Bytes that lie unread in the primary's kernel, of all connections.
-    Unread(Vec<(std::net::SocketAddrV4, u16, u64)>),
+    Unread(Vec<(SocketAddrV4, u16, u64)>),
+    /// What is known of connections that were there before.
+    Entry(Entry),
+    /// To a backup that has caught up: from here on answers are held until it has what explains
+    /// them. It may take over.
+    Holds,
     /// Asks to be told when everything up to here is there.
     Mark(u64),
     /// The primary is there, and has nothing else to say.
@@ -48,6 +60,8 @@ pub enum ToBackup {
     Leaves,
     /// Somebody wants to know.
     Status,
+    /// To a program that runs without protection: this is a backup for it.
+    Attach { to: String },
 }
 
 /// From the backup.
@@ -60,16 +74,46 @@ pub enum ToPrimary {
         why: String,
         hint: String,
     },
-    /// Everything up to this mark is here.
+    /// Everything up to this mark is here; before [`ToBackup::Holds`]: and was replayed.
     Mark(u64),
     /// The follower is no copy any more: the program runs on unprotected.
     Dropped(String),
     /// This machine goes on in the primary's place, which has to end.
     Replaced,
     Status(Status),
+    /// To who asked for a backup: it is not as far as the program.
+    CatchesUp(Progress),
+    /// From a backup that catches up: events replayed.
+    Replayed(u64),
 }
 
-/// What a backup says of itself.
+/// How far a backup is that catches up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Bytes of the log that were sent, of how many.
+    pub sent: u64,
+    pub of: u64,
+    /// Events that were replayed.
+    pub replayed: u64,
+}
+
+/// Whether somebody would go on in the place of a program that runs here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protection {
+    /// Nobody would: why a backup cannot be attached, if it cannot.
+    Nobody {
+        impossible: Option<String>,
+    },
+    /// A backup catches up.
+    CatchesUp {
+        backup: String,
+        progress: Progress,
+    },
+    By(String),
+}
+
+/// What a backup says of itself, or a machine on which the program runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     pub standing: Standing,
@@ -87,6 +131,8 @@ pub struct Status {
     pub silent_ms: u64,
     /// How long the takeover took, in milliseconds.
     pub took_ms: Option<u64>,
+    /// Of a program that runs here.
+    pub protection: Option<Protection>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +142,10 @@ pub enum Standing {
     #[default]
     Waits,
     Follows,
+    /// The program ran before this backup came: it replays what has been, and cannot take over yet.
+    CatchesUp,
+    /// The program runs here as it was started.
+    Runs,
     /// It goes on in the primary's place.
     Leads,
 }

@@ -105,6 +105,8 @@ pub enum Rule {
     KeepOut,
     /// No new connections come in: where nobody listens yet they would be refused.
     KeepOutNew,
+    /// Nothing goes out.
+    KeepIn,
 }
 
 impl Rule {
@@ -116,6 +118,7 @@ impl Rule {
             }
             Rule::KeepOut => format!("INPUT -d {ip} -p tcp -j DROP"),
             Rule::KeepOutNew => format!("INPUT -d {ip} -p tcp -j DROP --syn"),
+            Rule::KeepIn => format!("OUTPUT -s {ip} -p tcp -j DROP"),
         }
     }
 
@@ -154,6 +157,16 @@ pub fn remove_left_rules(address: &Address) -> Result<(), ProtectError> {
         }
     }
     Ok(())
+}
+
+/// Ends what the kernel still has of connections of the address, if the program once ran on this
+/// machine: a connection that comes back would find its place taken. Nobody is told: the clients'
+/// ends are with the machine on which the program runs now.
+pub fn forget_connections(address: &Address) -> Result<(), ProtectError> {
+    Rule::KeepIn.set(address)?;
+    let ended = run("ss", &["-K", "-t", "-a", "src", &address.ip.to_string()]);
+    Rule::KeepIn.remove(address)?;
+    ended.map(drop)
 }
 
 /// Tells the network where the address is now (gratuitous ARP, request and reply).

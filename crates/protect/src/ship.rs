@@ -2,6 +2,10 @@
 //!
 //! Files are mapped by the program and grow while they are read. What counts is the order: a count
 //! is read before what must be there when it says so, and is sent after it.
+//!
+//! What was sent stays in the files up to a size: a backup that comes later is given all of it. A
+//! log that has become larger is dropped, which means that it is given back to the file system as
+//! soon as it was sent.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -12,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
+use hindcast_execlog::event::{LONG, padded};
 use hindcast_execlog::files::End;
 use hindcast_execlog::{Events, Kind, LogHeader, ProcessHeader};
 
@@ -83,6 +88,8 @@ struct Log {
     header: Mapped<LogHeader>,
     /// Bytes of events that were sent, and counts as they were sent.
     sent: u64,
+    /// How many of these end an event that was not sent as a whole yet.
+    rest: u64,
     entered: Option<u64>,
     /// Where the count of the last event lies, if that may still be raised, and what it was.
     raised: Option<(u64, [u8; 4])>,
@@ -102,23 +109,91 @@ pub struct Shipper {
     folder: PathBuf,
     processes: Vec<Process>,
     known: HashSet<String>,
+    /// Up to how many bytes the log is kept once it was sent.
+    keep: u64,
+    is_dropped: bool,
+}
+
+/// What there was to send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    pub is_new: bool,
+    /// There is more than was asked for.
+    pub is_cut: bool,
 }
 
 impl Shipper {
-    pub fn new(folder: &Path) -> Shipper {
+    pub fn new(folder: &Path, keep: u64) -> Shipper {
         Shipper {
             folder: folder.to_owned(),
             processes: Vec::new(),
             known: HashSet::new(),
+            keep,
+            is_dropped: keep == 0,
         }
     }
 
-    /// Shows what is new, as messages in their order. Whether there was anything.
-    pub fn collect(&mut self, put: &mut dyn FnMut(ToBackup)) -> io::Result<bool> {
-        let mut is_new = self.find("p0")?;
+    /// Shows what is new, as messages in their order: all of it, or about `at_most` bytes.
+    pub fn collect(
+        &mut self,
+        at_most: Option<u64>,
+        put: &mut dyn FnMut(ToBackup),
+    ) -> io::Result<Collected> {
+        let mut room = at_most.unwrap_or(u64::MAX);
+        let mut collected = Collected::default();
+        self.each(&mut |process, folder| {
+            let found = process.collect(folder, &mut room, put)?;
+            collected.is_new |= found.is_new;
+            collected.is_cut |= found.is_cut;
+            Ok(())
+        })?;
+        self.drop_what_is_too_large();
+        Ok(collected)
+    }
+
+    /// Sends nothing, as there is nobody: the log is kept, or dropped.
+    pub fn pass_over(&mut self) -> io::Result<()> {
+        self.each(&mut |process, folder| {
+            process.open_logs(folder)?;
+            process.logs.iter_mut().for_each(Log::pass_over);
+            Ok(())
+        })?;
+        self.drop_what_is_too_large();
+        Ok(())
+    }
+
+    /// Whether a part of the log is gone, so that nobody can be given it from the beginning.
+    pub fn is_dropped(&self) -> bool {
+        self.is_dropped
+    }
+
+    /// Bytes of the log, and how many of them were sent.
+    pub fn sizes(&self) -> (u64, u64) {
+        let logs = self.processes.iter().flat_map(|process| &process.logs);
+        logs.fold((0, 0), |(all, sent), log| {
+            let committed = log.header.committed.load(Ordering::Acquire);
+            (all + committed, sent + log.sent)
+        })
+    }
+
+    fn drop_what_is_too_large(&mut self) {
+        self.is_dropped |= self.sizes().1 > self.keep;
+        if self.is_dropped {
+            let logs = self.processes.iter_mut();
+            logs.flat_map(|process| &mut process.logs)
+                .for_each(Log::punch);
+        }
+    }
+
+    /// Goes through all processes, also those that are found on the way.
+    fn each(
+        &mut self,
+        visit: &mut dyn FnMut(&mut Process, &Path) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.find("p0")?;
         let mut at = 0;
         while at < self.processes.len() {
-            is_new |= self.processes[at].collect(&self.folder, put)?;
+            visit(&mut self.processes[at], &self.folder)?;
             let process = &self.processes[at];
             let name = &process.name;
             let children = process.header.children.load(Ordering::Acquire);
@@ -129,27 +204,27 @@ impl Shipper {
                 others.push(format!("{name}+"));
             }
             for other in others {
-                is_new |= self.find(&other)?;
+                self.find(&other)?;
             }
             at += 1;
         }
-        Ok(is_new)
+        Ok(())
     }
 
     /// Looks for the folder of a process.
-    fn find(&mut self, name: &str) -> io::Result<bool> {
+    fn find(&mut self, name: &str) -> io::Result<()> {
         if self.known.contains(name) {
-            return Ok(false);
+            return Ok(());
         }
         let file = match File::open(self.folder.join(name).join("process")) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             opened => opened?,
         };
         let Some(header) = Mapped::<ProcessHeader>::new(&file)? else {
-            return Ok(false);
+            return Ok(());
         };
         if header.magic != ProcessHeader::MAGIC {
-            return Ok(false);
+            return Ok(());
         }
         self.known.insert(name.to_owned());
         self.processes.push(Process {
@@ -160,13 +235,18 @@ impl Shipper {
             sent: Vec::new(),
             logs: Vec::new(),
         });
-        Ok(true)
+        Ok(())
     }
 }
 
 impl Process {
-    fn collect(&mut self, folder: &Path, put: &mut dyn FnMut(ToBackup)) -> io::Result<bool> {
-        let mut is_new = false;
+    fn collect(
+        &mut self,
+        folder: &Path,
+        room: &mut u64,
+        put: &mut dyn FnMut(ToBackup),
+    ) -> io::Result<Collected> {
+        let mut collected = Collected::default();
         let found = self.file.metadata()?;
         let owner = (found.uid(), found.gid());
         if self.owner != Some(owner) {
@@ -180,6 +260,27 @@ impl Process {
         // Before the logs: when it says that the process has ended, they are complete.
         let header = self.header.bytes();
         let changed = (header != self.sent).then(|| header.to_vec());
+        self.open_logs(folder)?;
+        for log in &mut self.logs {
+            let found = log.collect(room, put)?;
+            collected.is_new |= found.is_new;
+            collected.is_cut |= found.is_cut;
+        }
+        // The end of one whose log is not there yet is not told.
+        let is_true = !collected.is_cut || self.header.end().0 == End::Running;
+        if let Some(header) = changed.filter(|_| is_true) {
+            put(ToBackup::Bytes {
+                name: format!("{}/process", self.name),
+                offset: 0,
+                bytes: header.clone(),
+            });
+            self.sent = header;
+            collected.is_new = true;
+        }
+        Ok(collected)
+    }
+
+    fn open_logs(&mut self, folder: &Path) -> io::Result<()> {
         let threads = self.header.threads.load(Ordering::Acquire) as usize;
         while self.logs.len() < threads {
             match Log::open(folder, &self.name, self.logs.len())? {
@@ -187,19 +288,7 @@ impl Process {
                 None => break,
             }
         }
-        for log in &mut self.logs {
-            is_new |= log.collect(put)?;
-        }
-        if let Some(header) = changed {
-            put(ToBackup::Bytes {
-                name: format!("{}/process", self.name),
-                offset: 0,
-                bytes: header.clone(),
-            });
-            self.sent = header;
-            is_new = true;
-        }
-        Ok(is_new)
+        Ok(())
     }
 }
 
@@ -220,13 +309,14 @@ impl Log {
             file,
             header,
             sent: 0,
+            rest: 0,
             entered: None,
             raised: None,
             punched: LogHeader::BYTES as u64,
         }))
     }
 
-    fn collect(&mut self, put: &mut dyn FnMut(ToBackup)) -> io::Result<bool> {
+    fn collect(&mut self, room: &mut u64, put: &mut dyn FnMut(ToBackup)) -> io::Result<Collected> {
         // In this order: a thread that has entered a call has written what came before.
         let entered = self.header.entered.load(Ordering::Acquire);
         let committed = self.header.committed.load(Ordering::Acquire);
@@ -235,33 +325,63 @@ impl Log {
             self.put_header(0, 0, put);
         }
         let mut is_new = self.look_at_raised(put)?;
-        while self.sent < committed {
-            let length = PIECE.min((committed - self.sent) as usize);
-            let mut bytes = vec![0; length];
+        while self.sent < committed && *room > 0 {
+            let bytes = self.piece(committed - self.sent)?;
+            *room = room.saturating_sub(bytes.len() as u64);
             let offset = LogHeader::BYTES as u64 + self.sent;
-            self.read(&mut bytes, offset)?;
-            let whole = Events::new(&bytes).last();
-            // An event that is longer than a piece is sent in several, and is none that is raised.
-            self.raised = whole
-                .filter(|event| event.kind == Kind::Relaxed as u16 && event.end == length)
-                .and_then(|event| {
-                    let count = *event.payload.first_chunk::<4>()?;
-                    Some((offset + (event.end - event.payload.len()) as u64, count))
-                });
+            self.sent += bytes.len() as u64;
             put(ToBackup::Bytes {
                 name: self.name.clone(),
                 offset,
                 bytes,
             });
-            self.sent += length as u64;
             is_new = true;
         }
-        if is_new || self.entered != Some(entered) {
+        let is_cut = self.sent < committed;
+        if is_cut {
+            let known = self.entered.unwrap_or(0);
+            self.put_header(self.sent, known, put);
+        } else if is_new || self.entered != Some(entered) {
             self.put_header(committed, entered, put);
             is_new = true;
         }
-        self.punch();
-        Ok(is_new)
+        Ok(Collected { is_new, is_cut })
+    }
+
+    /// The next bytes, of `left` that there are: whole events, unless one is longer than a piece.
+    fn piece(&mut self, left: u64) -> io::Result<Vec<u8>> {
+        let offset = LogHeader::BYTES as u64 + self.sent;
+        let is_rest = self.rest > 0;
+        let length = match is_rest {
+            true => self.rest.min(left).min(PIECE as u64),
+            false => left.min(PIECE as u64),
+        };
+        let mut bytes = vec![0; length as usize];
+        self.read(&mut bytes, offset)?;
+        self.raised = None;
+        if is_rest {
+            self.rest -= length;
+            return Ok(bytes);
+        }
+        let last = Events::new(&bytes).last();
+        let end = last.as_ref().map_or(0, |event| event.end.min(bytes.len()));
+        self.raised = last
+            .filter(|event| event.kind == Kind::Relaxed as u16)
+            .and_then(|event| {
+                let count = *event.payload.first_chunk::<4>()?;
+                Some((offset + (event.end - event.payload.len()) as u64, count))
+            });
+        match end {
+            0 => self.rest = length_of(&bytes).saturating_sub(length),
+            end => bytes.truncate(end),
+        }
+        Ok(bytes)
+    }
+
+    /// What there is counts as sent.
+    fn pass_over(&mut self) {
+        (self.sent, self.rest) = (self.header.committed.load(Ordering::Acquire), 0);
+        self.raised = None;
     }
 
     fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
@@ -327,6 +447,18 @@ impl Log {
     }
 }
 
+/// Of the event that begins here.
+fn length_of(bytes: &[u8]) -> u64 {
+    let word = |at: usize| -> Option<u32> {
+        Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+    };
+    let head = word(0).unwrap_or(0);
+    match (head >> 16) as u16 {
+        LONG => 8 + padded(word(4).unwrap_or(0) as usize) as u64,
+        short => 4 + padded(short.into()) as u64,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -387,13 +519,13 @@ mod tests {
 
     fn ship(shipper: &mut Shipper, store: &mut Store) -> bool {
         let mut messages = Vec::new();
-        let is_new = shipper
-            .collect(&mut |message| messages.push(message))
+        let collected = shipper
+            .collect(None, &mut |message| messages.push(message))
             .unwrap();
         for message in messages {
             store.apply(&message).unwrap();
         }
-        is_new
+        collected.is_new
     }
 
     #[test]
@@ -401,7 +533,7 @@ mod tests {
         let mut written = Written::new();
         let there = tempfile::tempdir().unwrap();
         let mut store = Store::new(there.path());
-        let mut shipper = Shipper::new(written.folder.path());
+        let mut shipper = Shipper::new(written.folder.path(), u64::MAX);
         assert!(ship(&mut shipper, &mut store));
         assert!(!ship(&mut shipper, &mut store), "nothing is new");
         written.event(100, b"abcd");
@@ -431,5 +563,60 @@ mod tests {
         ship(&mut shipper, &mut store);
         same(&written);
         assert!(store.has_begun());
+    }
+
+    #[test]
+    fn a_log_is_sent_in_parts_whose_counts_are_true() {
+        let mut written = Written::new();
+        let there = tempfile::tempdir().unwrap();
+        let mut store = Store::new(there.path());
+        let mut shipper = Shipper::new(written.folder.path(), u64::MAX);
+        // More than a piece, which ends within an event.
+        written.log.set_len(4 << 20).unwrap();
+        let payload = [7; 60_000];
+        (0..40).for_each(|_| written.event(100, &payload));
+        written.event(Kind::Relaxed as u16, &1u32.to_ne_bytes());
+        written.count(41);
+        let mut rounds = 0;
+        loop {
+            let mut messages = Vec::new();
+            let collected = shipper
+                .collect(Some(1), &mut |message| messages.push(message))
+                .unwrap();
+            for message in &messages {
+                store.apply(message).unwrap();
+            }
+            let copy = std::fs::read(there.path().join("p0/t0")).unwrap();
+            let committed = u64::from_ne_bytes(copy[24..32].try_into().unwrap()) as usize;
+            let log = &copy[LogHeader::BYTES..LogHeader::BYTES + committed];
+            let whole: usize = Events::new(log).last().map_or(0, |event| event.end);
+            assert_eq!(whole, committed, "whole events, as many as are counted");
+            rounds += 1;
+            if !collected.is_cut {
+                break;
+            }
+            assert_eq!(store.events().get("p0/t0"), Some(&0), "not all are there");
+        }
+        assert!(rounds > 2);
+        assert_eq!(store.events().get("p0/t0"), Some(&41));
+        // The run at the end is still looked at.
+        let count = LogHeader::BYTES as u64 + written.at - 4;
+        let raised = 5u32.to_ne_bytes();
+        written.log.write_all_at(&raised, count).unwrap();
+        assert!(ship(&mut shipper, &mut store));
+    }
+
+    #[test]
+    fn a_log_that_is_larger_than_what_is_kept_is_dropped() {
+        let mut written = Written::new();
+        let mut shipper = Shipper::new(written.folder.path(), 100);
+        written.event(100, &[1; 50]);
+        written.count(1);
+        shipper.pass_over().unwrap();
+        assert!(!shipper.is_dropped());
+        written.event(100, &[1; 50]);
+        written.count(2);
+        shipper.pass_over().unwrap();
+        assert!(shipper.is_dropped());
     }
 }

@@ -24,6 +24,8 @@ pub struct Store {
     owners: HashMap<String, (u32, u32)>,
     /// Bytes that have arrived.
     pub bytes: u64,
+    /// How many events each log has, as far as its thread has said.
+    events: HashMap<String, u64>,
 }
 
 struct Kept {
@@ -47,7 +49,13 @@ impl Store {
             files: HashMap::new(),
             owners: HashMap::new(),
             bytes: 0,
+            events: HashMap::new(),
         }
+    }
+
+    /// By thread, how many events there are: all before the call that the thread entered last.
+    pub fn events(&self) -> &HashMap<String, u64> {
+        &self.events
     }
 
     /// Whether there is enough for a follower to start.
@@ -163,10 +171,10 @@ impl Store {
         // SAFETY: mapped for as long as the file is kept.
         let header = unsafe { header.as_ref() };
         let committed = sent.committed.load(Ordering::Relaxed);
+        let entered = sent.entered.load(Ordering::Relaxed);
         header.committed.store(committed, Ordering::Release);
-        header
-            .entered
-            .store(sent.entered.load(Ordering::Relaxed), Ordering::Release);
+        header.entered.store(entered, Ordering::Release);
+        self.events.insert(name.to_owned(), entered);
         Ok(())
     }
 }

@@ -5,8 +5,10 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
+use crate::packet::{FIN, RST, SYN};
+
 /// What comes for an address, as it comes: before the kernel looks at it, and also what rules keep
-/// out.
+/// out. Between it, what goes from there that begins or ends a connection.
 pub struct Arriving {
     socket: OwnedFd,
     room: Vec<u8>,
@@ -20,14 +22,13 @@ impl Arriving {
         // Of one protocol alone it would be shown what the kernel has answered already.
         let all = i32::from((libc::ETH_P_ALL as u16).to_be());
         let socket = socket(libc::AF_PACKET, libc::SOCK_DGRAM, all)?;
-        let only = only_tcp_to(address);
+        let only = only_tcp_of(address);
         let program = libc::sock_fprog {
             len: only.len() as u16,
             filter: only.as_ptr().cast_mut(),
         };
         set(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
         set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &KEPT)?;
-        set(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1)?;
         Ok(Arriving {
             socket,
             room: vec![0; 1 << 17],
@@ -71,8 +72,9 @@ impl AsFd for Arriving {
     }
 }
 
-/// A filter of the kernel's: the packet's protocol, and protocol and destination of its header.
-fn only_tcp_to(address: Ipv4Addr) -> [libc::sock_filter; 8] {
+/// A filter of the kernel's: the packet's protocol, and protocol and addresses of its header. What
+/// goes has one of three flags.
+fn only_tcp_of(address: Ipv4Addr) -> [libc::sock_filter; 13] {
     let operation = |code, jt, jf, k| libc::sock_filter {
         code: code as u16,
         jt,
@@ -81,15 +83,22 @@ fn only_tcp_to(address: Ipv4Addr) -> [libc::sock_filter; 8] {
     };
     let load = libc::BPF_LD | libc::BPF_ABS;
     let is = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let has = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
     let shows = libc::BPF_RET | libc::BPF_K;
     let protocol = (libc::SKF_AD_OFF + libc::SKF_AD_PROTOCOL) as u32;
+    let flags = u32::from(SYN | FIN | RST);
     [
         operation(load | libc::BPF_H, 0, 0, protocol),
-        operation(is, 0, 5, libc::ETH_P_IP as u32),
+        operation(is, 0, 10, libc::ETH_P_IP as u32),
         operation(load | libc::BPF_B, 0, 0, 9),
-        operation(is, 0, 3, libc::IPPROTO_TCP as u32),
+        operation(is, 0, 8, libc::IPPROTO_TCP as u32),
         operation(load | libc::BPF_W, 0, 0, 16),
-        operation(is, 0, 1, address.to_bits()),
+        operation(is, 5, 0, address.to_bits()),
+        operation(load | libc::BPF_W, 0, 0, 12),
+        operation(is, 0, 4, address.to_bits()),
+        operation(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, 0, 0, 0),
+        operation(libc::BPF_LD | libc::BPF_B | libc::BPF_IND, 0, 0, 13),
+        operation(has, 0, 1, flags),
         operation(shows, 0, 0, u32::MAX),
         operation(shows, 0, 0, 0),
     ]

@@ -49,14 +49,23 @@ fn key(folder: &Path) -> PathBuf {
 }
 
 fn backup(network: &Network, folder: &Path, options: &[&str]) -> Process {
-    let mut command = network.command(End::Backup, program("hindcast"));
+    backup_at(network, End::Backup, ("backup", folder), options)
+}
+
+fn backup_at(
+    network: &Network,
+    end: End,
+    (name, folder): (&str, &Path),
+    options: &[&str],
+) -> Process {
+    let mut command = network.command(end, program("hindcast"));
     command
         .args(["protect", "backup", "--listen", ":7400", "--key"])
         .arg(key(folder))
         .arg("--address")
         .arg(format!("{SERVICE}/24"))
         .args(options);
-    let backup = Process::start("backup", command, folder);
+    let backup = Process::start(name, command, folder);
     let stands_by = || backup.stderr().contains("stands by").then_some(());
     wait_for("the backup to stand by", stands_by);
     backup
@@ -83,6 +92,11 @@ impl Pair {
 
     /// With files in the folder in which the program runs.
     fn prepared(name: &str, server: &[&str], prepare: impl FnOnce(&Path)) -> Pair {
+        Pair::with(name, &[], server, prepare)
+    }
+
+    /// With options of the primary's.
+    fn with(name: &str, options: &[&str], server: &[&str], prepare: impl FnOnce(&Path)) -> Pair {
         let folder = tempfile::Builder::new()
             .prefix(&format!("hindcast-{name}-"))
             .tempdir()
@@ -91,7 +105,8 @@ impl Pair {
         let network = Network::new();
         // Patient, as other tests run as well.
         let backup = backup(&network, folder.path(), &["--detect", "1s"]);
-        let mut primary = primary(&network, folder.path(), &[], server);
+        let options = [&["--listen", ":7401"], options].concat();
+        let mut primary = primary(&network, folder.path(), &options, server);
         let enter = network.enter(End::Client);
         primary.wait_until("the service to listen", || {
             let connected = std::thread::scope(|scope| {
@@ -112,19 +127,45 @@ impl Pair {
         }
     }
 
+    /// `hindcast protect`, asked by somebody who has the key.
+    fn ask(&self, action: &str, arguments: &[&str]) -> std::process::Output {
+        let mut command = self.network.command(End::Client, program("hindcast"));
+        command.args(["protect", action]).args(arguments);
+        let asked = command.arg("--key").arg(key(self.folder.path())).output();
+        asked.expect("it runs")
+    }
+
+    /// Has the program at `at` protected by the backup `to`.
+    fn attach(&self, at: &str, to: &str) {
+        let attached = self.ask("attach", &["--at", at, "--to", to]);
+        let said = String::from_utf8_lossy(&attached.stderr);
+        assert!(attached.status.success(), "{said}");
+    }
+
+    /// What is said of itself at `at`.
+    fn status(&self, at: &str) -> serde_json::Value {
+        let status = self.ask("status", &["--at", at, "--json"]);
+        let said = String::from_utf8_lossy(&status.stderr);
+        assert!(status.status.success(), "{said}");
+        serde_json::from_slice(&status.stdout).expect("the status is JSON")
+    }
+
+    fn lose_backup(&self) {
+        // SAFETY: a process of this test's.
+        unsafe { libc::kill(self.backup.pid() as i32, libc::SIGKILL) };
+        wait_for("a word about it", || {
+            let said = self.primary.stderr();
+            said.contains("runs on unprotected: the backup has ended")
+                .then_some(())
+        });
+    }
+
     fn clients<C: Client>(&self) -> Clients {
         Clients::start::<C>(at(), self.network.enter(End::Client))
     }
 
-    /// The program on the primary, by what its launcher says.
     fn program(&self) -> i32 {
-        let said = self.primary.stderr();
-        let (_, rest) = said.split_once("(pid ").expect("it says it");
-        rest.split(')')
-            .next()
-            .unwrap_or_default()
-            .parse()
-            .expect("a number")
+        program_of(&self.primary)
     }
 
     fn lose(&self, what: Loss) {
@@ -144,6 +185,14 @@ impl Pair {
         let Pair { backup, .. } = self;
         wait_for(text, || backup.stderr().contains(text).then_some(()));
     }
+}
+
+/// The program, by what its launcher says.
+fn program_of(launcher: &Process) -> i32 {
+    let said = launcher.stderr();
+    let (_, rest) = said.split_once("(pid ").expect("it says it");
+    let number = rest.split(')').next().unwrap_or_default();
+    number.parse().expect("a number")
 }
 
 /// What both have said, for a test that fails.
@@ -187,19 +236,7 @@ fn redis_loses_its_machine_and_no_client_notices() {
     if !Network::is_possible() {
         return;
     }
-    let port = PORT.to_string();
-    let server = [
-        "redis-server",
-        "--port",
-        &port,
-        "--bind",
-        "0.0.0.0",
-        "--protected-mode",
-        "no",
-        "--save",
-        "",
-    ];
-    campaign::<OfRedis>("protect-redis", 10, &server, |_| ());
+    campaign::<OfRedis>("protect-redis", 10, &REDIS, |_| ());
 }
 
 #[test]
@@ -249,6 +286,18 @@ fn with_pages(folder: &Path) {
     );
     std::fs::write(folder.join("lighttpd.conf"), text).expect("a file");
 }
+
+const REDIS: [&str; 9] = [
+    "redis-server",
+    "--port",
+    "7070",
+    "--bind",
+    "0.0.0.0",
+    "--protected-mode",
+    "no",
+    "--save",
+    "",
+];
 
 const MEMCACHED: [&str; 9] = [
     "memcached",
@@ -354,29 +403,171 @@ fn without_its_backup_the_program_runs_on_and_says_so() {
     assert_eq!(pair.network.rules(End::Primary), Vec::<String>::new());
 }
 
+fn has_gone_on(backup: &Process) {
+    let goes_on = "goes on here after";
+    wait_for(goes_on, || backup.stderr().contains(goes_on).then_some(()));
+    let said = backup.stderr();
+    assert!(!said.contains("could not be kept"), "{said}");
+}
+
+/// A client whose one connection outlives everything: it checks what it has set before, and sets
+/// something else.
+struct Patient {
+    cache: Cache,
+    value: u32,
+}
+
+impl Patient {
+    fn new(pair: &Pair) -> Patient {
+        let mut cache = elsewhere(&pair.network, || Cache::connect(at()));
+        cache.set("key", b"0");
+        Patient { cache, value: 0 }
+    }
+
+    fn goes_on(&mut self) {
+        for _ in 0..20 {
+            let known = self.value.to_string();
+            assert_eq!(self.cache.get("key").as_deref(), Some(known.as_bytes()));
+            self.value += 1;
+            self.cache.set("key", self.value.to_string().as_bytes());
+        }
+    }
+}
+
+/// The backup is lost, another takes its place, and goes on with connections that are older.
+#[test]
+fn a_program_that_has_lost_its_backup_gets_another() {
+    if !Network::is_possible() {
+        return;
+    }
+    for loss in [Loss::Program, Loss::Machine] {
+        let pair = Pair::start("protect-again", &MEMCACHED);
+        let mut client = Patient::new(&pair);
+        client.goes_on();
+        pair.lose_backup();
+        client.goes_on();
+        let status = pair.status("10.9.0.2:7401");
+        assert_eq!(status["standing"], "runs");
+        let nothing = &status["protection"]["nobody"]["impossible"];
+        assert_eq!(*nothing, serde_json::Value::Null);
+        let options = ["--detect", "1s"];
+        let place = ("again", pair.folder.path());
+        let again = backup_at(&pair.network, End::Backup, place, &options);
+        pair.attach("10.9.0.2:7401", "10.9.0.3:7400");
+        let status = pair.status("10.9.0.2:7401");
+        assert_eq!(status["protection"]["by"], "10.9.0.3:7400");
+        assert_eq!(pair.status("10.9.0.3:7400")["standing"], "follows");
+        client.goes_on();
+        pair.lose(loss);
+        client.goes_on();
+        has_gone_on(&again);
+    }
+}
+
+/// The survivor is protected again, by the machine on which it was first, and is lost in its turn.
+#[test]
+fn a_program_that_has_survived_is_protected_again() {
+    if !Network::is_possible() {
+        return;
+    }
+    for loss in [Loss::Program, Loss::Launcher, Loss::Machine] {
+        let mut pair = Pair::start("protect-twice", &MEMCACHED);
+        let mut client = Patient::new(&pair);
+        client.goes_on();
+        pair.lose(Loss::Launcher);
+        pair.wait_until_backup_says("goes on here after");
+        client.goes_on();
+        assert_eq!(pair.status("10.9.0.3:7400")["standing"], "leads");
+        let options = ["--detect", "1s"];
+        let place = ("again", pair.folder.path());
+        let again = backup_at(&pair.network, End::Primary, place, &options);
+        pair.attach("10.9.0.3:7400", "10.9.0.2:7400");
+        client.goes_on();
+        match loss {
+            // SAFETY: processes of this test's.
+            Loss::Program => unsafe { libc::kill(program_of(&pair.backup), libc::SIGKILL) },
+            // SAFETY: as above.
+            Loss::Launcher => unsafe { libc::kill(pair.backup.pid() as i32, libc::SIGKILL) },
+            Loss::Machine => {
+                pair.network.cut(End::Backup);
+                0
+            }
+        };
+        client.goes_on();
+        has_gone_on(&again);
+        assert!(pair.network.has(End::Primary, SERVICE));
+    }
+}
+
+/// A backup that is not attached leaves the program as it was, and says why.
+#[test]
+fn a_backup_that_cannot_be_attached_is_refused() {
+    if !Network::is_possible() {
+        return;
+    }
+    let pair = Pair::start("protect-refused", &MEMCACHED);
+    let refused = |pair: &Pair, at: &str, to: &str, texts: &[&str]| {
+        let asked = pair.ask("attach", &["--at", at, "--to", to]);
+        let said = String::from_utf8_lossy(&asked.stderr).into_owned();
+        assert!(!asked.status.success(), "{said}");
+        for text in texts {
+            assert!(said.contains(text), "{text:?} is not in {said}");
+        }
+    };
+    let (primary, backup) = ("10.9.0.2:7401", "10.9.0.3:7400");
+    refused(
+        &pair,
+        primary,
+        backup,
+        &["is protected by 10.9.0.3:7400 already"],
+    );
+    refused(&pair, backup, backup, &["no program runs", "with --at"]);
+    refused(
+        &pair,
+        "10.9.0.2:1",
+        backup,
+        &["cannot be asked", "--listen"],
+    );
+    let clients = pair.clients::<OfMemcached>();
+    pair.lose_backup();
+    refused(
+        &pair,
+        primary,
+        backup,
+        &["cannot be reached", "start it first"],
+    );
+    clients.wait_for_more(100);
+    clients.end();
+    assert_eq!(pair.network.rules(End::Primary), Vec::<String>::new());
+    assert!(
+        pair.primary
+            .stderr()
+            .contains("10.9.0.3:7400 does not protect it")
+    );
+
+    let small = ["--keep", "1KB"];
+    let pair = Pair::with("protect-dropped", &small, &MEMCACHED, |_| ());
+    let clients = pair.clients::<OfMemcached>();
+    clients.wait_for_more(100);
+    pair.lose_backup();
+    clients.wait_for_more(100);
+    let expected = "dropped when it was larger than";
+    refused(&pair, primary, backup, &[expected, "hindcast protect run"]);
+    assert!(
+        pair.primary
+            .stderr()
+            .contains("and is dropped from here on")
+    );
+    clients.end();
+}
+
 #[test]
 fn a_program_that_ends_by_itself_ends_on_both() {
     if !Network::is_possible() {
         return;
     }
     let pair = Pair::start("protect-end", &MEMCACHED);
-    let hindcast = program("hindcast");
-    let status = pair
-        .network
-        .command(End::Client, hindcast)
-        .args([
-            "protect",
-            "status",
-            "--at",
-            "10.9.0.3:7400",
-            "--json",
-            "--key",
-        ])
-        .arg(key(pair.folder.path()))
-        .output()
-        .expect("it runs");
-    let status: serde_json::Value =
-        serde_json::from_slice(&status.stdout).expect("the status is JSON");
+    let status = pair.status("10.9.0.3:7400");
     assert_eq!(status["standing"], "follows");
     assert_eq!(status["address"], format!("{SERVICE}/24"));
     let path = PathBuf::from(status["program"].as_str().unwrap_or_default());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use hindcast_protect::network::Address;
 
-use super::standby::span;
+use super::{size, standby::span};
 
 #[derive(Subcommand)]
 pub enum ProtectAction {
@@ -16,7 +16,9 @@ pub enum ProtectAction {
     Backup(BackupArgs),
     /// Run a program on this machine, and hold its answers until the backup has what explains them
     Run(ProtectRunArgs),
-    /// What a backup says of itself
+    /// Give a program that runs without protection a new backup, without stopping it
+    Attach(ProtectAttachArgs),
+    /// What a backup says of itself, or a machine on which the program runs
     Status(ProtectStatusArgs),
     /// Make the key that both machines need
     Key(ProtectKeyArgs),
@@ -40,19 +42,52 @@ pub struct KeyArg {
     pub no_key: bool,
 }
 
+/// On what terms a program runs, where it was started and where it goes on.
+#[derive(Args)]
+pub struct TermsArgs {
+    #[command(flatten)]
+    pub key: KeyArg,
+    /// The address that clients talk to, with the length of its network; the machine on which the
+    /// program runs gets it, and no other has it
+    #[arg(long, value_name = "IP/PREFIX")]
+    pub address: Address,
+    /// Number of the netfilter queue in which answers wait
+    #[arg(long, value_name = "NUMBER", default_value_t = 7400)]
+    pub queue: u16,
+    /// After so long a silence of the backup, go on without it, though it may have taken over: only
+    /// where something else sees to it that it has not
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub alone_after: Option<Duration>,
+    /// Keep the log up to this size: with it a new backup can be attached when this one was lost.
+    /// A larger log is dropped
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1GB")]
+    pub keep: u64,
+}
+
+#[derive(Args)]
+#[command(after_help = "Exit codes: 0 it is protected; 1 it is not; 2 the arguments do not fit.")]
+pub struct ProtectAttachArgs {
+    /// Where the program runs: the machine with `protect run --listen`, or a backup that has taken
+    /// over
+    #[arg(long, value_name = "HOST:PORT")]
+    pub at: String,
+    /// The new backup, which is there already
+    #[arg(long, value_name = "HOST:PORT")]
+    pub to: String,
+    #[command(flatten)]
+    pub key: KeyArg,
+}
+
 #[derive(Args)]
 #[command(
-    after_help = "Exit codes: the program's own once it has gone on here, 128 + n if signal n ended it; 0 the program has ended by itself on the primary; 2 the arguments do not fit; 125 it could not go on."
+    after_help = "Exit codes: the program's own once it has gone on here, 128 + n if signal n ended it; 0 the program has ended by itself on the primary, or goes on at another backup; 2 the arguments do not fit; 125 it could not go on."
 )]
 pub struct BackupArgs {
     /// Where the primary connects to, on an address of this machine's own
     #[arg(long, value_name = "[HOST]:PORT")]
     pub listen: String,
     #[command(flatten)]
-    pub key: KeyArg,
-    /// The address that clients talk to, with the length of its network; nobody else has it
-    #[arg(long, value_name = "IP/PREFIX")]
-    pub address: Address,
+    pub terms: TermsArgs,
     /// The device that gets the address; without it the one through which the primary comes
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
@@ -72,22 +107,15 @@ pub struct ProtectRunArgs {
     /// The backup, which is there already
     #[arg(long, value_name = "HOST:PORT")]
     pub to: String,
+    /// Where `protect attach` and `protect status` find the program, on an address of this
+    /// machine's own
+    #[arg(long, value_name = "[HOST]:PORT")]
+    pub listen: Option<String>,
     #[command(flatten)]
-    pub key: KeyArg,
-    /// The address that clients talk to, with the length of its network; this machine gets it if it
-    /// has not got it
-    #[arg(long, value_name = "IP/PREFIX")]
-    pub address: Address,
+    pub terms: TermsArgs,
     /// The device that gets the address; without it the one through which the backup is reached
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
-    /// Number of the netfilter queue in which answers wait
-    #[arg(long, value_name = "NUMBER", default_value_t = 7400)]
-    pub queue: u16,
-    /// After so long a silence of the backup, go on without it, though it may have taken over: only
-    /// where something else sees to it that it has not
-    #[arg(long, value_name = "TIME", value_parser = span)]
-    pub alone_after: Option<Duration>,
     /// The program, and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub command: Vec<OsString>,
@@ -95,7 +123,7 @@ pub struct ProtectRunArgs {
 
 #[derive(Args)]
 pub struct ProtectStatusArgs {
-    /// The backup
+    /// The backup, or where the program runs
     #[arg(long, value_name = "HOST:PORT")]
     pub at: String,
     #[command(flatten)]

@@ -6,9 +6,13 @@ use std::path::Path;
 use hindcast_exec::run::RecordOptions;
 use hindcast_execlog::config;
 use hindcast_protect::key::Key;
+use hindcast_protect::terms::{self, Terms};
 use hindcast_protect::{ProtectError, backup, primary, status};
 
-use crate::args::protect::{BackupArgs, KeyArg, ProtectAction, ProtectRunArgs, ProtectStatusArgs};
+use crate::args::protect::{
+    BackupArgs, KeyArg, ProtectAction, ProtectAttachArgs, ProtectRunArgs, ProtectStatusArgs,
+    TermsArgs,
+};
 use crate::error::{CliError, Exit};
 use crate::render::protect as render;
 
@@ -16,6 +20,7 @@ pub fn run(action: ProtectAction) -> Result<Exit, CliError> {
     match action {
         ProtectAction::Backup(args) => stand_by(args),
         ProtectAction::Run(args) => protect(args),
+        ProtectAction::Attach(args) => attach(&args),
         ProtectAction::Status(args) => show(&args),
         ProtectAction::Key(args) => make_key(&args.file),
     }
@@ -36,15 +41,28 @@ fn key(given: &KeyArg) -> Result<Option<Key>, CliError> {
     read.map_err(|error| cannot("there is no key", &error))
 }
 
-fn stand_by(args: BackupArgs) -> Result<Exit, CliError> {
-    let listen = match args.listen.strip_prefix(':') {
+fn terms_of(given: TermsArgs) -> Result<Terms, CliError> {
+    Ok(Terms {
+        key: key(&given.key)?,
+        address: given.address,
+        queue: given.queue,
+        alone_after: given.alone_after,
+        keep: given.keep,
+    })
+}
+
+/// Where to listen: without a host at every address.
+fn place(given: String) -> String {
+    match given.strip_prefix(':') {
         Some(port) => format!("0.0.0.0:{port}"),
-        None => args.listen,
-    };
+        None => given,
+    }
+}
+
+fn stand_by(args: BackupArgs) -> Result<Exit, CliError> {
     let options = backup::BackupOptions {
-        listen,
-        key: key(&args.key)?,
-        address: args.address,
+        listen: place(args.listen),
+        terms: terms_of(args.terms)?,
         device: args.device,
         detect: args.detect,
         again: args.again,
@@ -54,7 +72,7 @@ fn stand_by(args: BackupArgs) -> Result<Exit, CliError> {
     })
     .map_err(|error| cannot("this machine cannot stand by", &error))?;
     Ok(match outcome {
-        backup::Outcome::Ended(None) => Exit::Success,
+        backup::Outcome::Ended(None) | backup::Outcome::TakenOver => Exit::Success,
         backup::Outcome::Ended(Some(ended)) => Exit::Program(ended.code()),
         backup::Outcome::Lost => Exit::NotExecuted,
         backup::Outcome::Interrupted(signal) => Exit::Program(128u8.wrapping_add(signal as u8)),
@@ -66,11 +84,9 @@ fn protect(args: ProtectRunArgs) -> Result<Exit, CliError> {
         .map_err(|error| CliError::because("no folder for the log", &error))?;
     let options = primary::PrimaryOptions {
         to: args.to,
-        key: key(&args.key)?,
-        address: args.address,
+        terms: terms_of(args.terms)?,
         device: args.device,
-        queue: args.queue,
-        alone_after: args.alone_after,
+        listen: args.listen.map(place),
         record: RecordOptions {
             folder: folder.path().to_owned(),
             command: args.command,
@@ -87,20 +103,34 @@ fn protect(args: ProtectRunArgs) -> Result<Exit, CliError> {
         },
     };
     let outcome = primary::run(&options, &mut |notice| {
-        eprint!("{}", render::of_primary(&notice, &options))
+        eprint!("{}", render::of_running(&notice))
     })
     .map_err(|error| cannot("the program was not started", &error))?;
     Ok(match outcome {
-        primary::Outcome::Ended(ended) | primary::Outcome::Lost(ended) => {
-            Exit::Program(ended.code())
-        }
-        primary::Outcome::TakenOver => Exit::Success,
+        terms::Outcome::Ended(ended) | terms::Outcome::Lost(ended) => Exit::Program(ended.code()),
+        terms::Outcome::TakenOver => Exit::Success,
     })
+}
+
+fn attach(args: &ProtectAttachArgs) -> Result<Exit, CliError> {
+    let key = key(&args.key)?;
+    let attached = status::attach(&args.at, &args.to, key.as_ref(), &mut |progress| {
+        eprint!("{}", render::catches_up(&args.to, progress))
+    });
+    attached.map_err(|error| {
+        let made = CliError::because("the program is not protected", &error);
+        match error.hint() {
+            hint if hint.is_empty() => made,
+            hint => made.hint(hint),
+        }
+    })?;
+    println!("The program at {} is protected by {}", args.at, args.to);
+    Ok(Exit::Success)
 }
 
 fn show(args: &ProtectStatusArgs) -> Result<Exit, CliError> {
     let status = status::ask(&args.at, key(&args.key)?.as_ref()).map_err(|error| {
-        CliError::because("the backup does not say how it is", &error).hint(error.hint())
+        CliError::because("it is not known how it is", &error).hint(error.hint())
     })?;
     match args.json {
         true => println!("{}", serde_json::json!(status)),

@@ -3,19 +3,24 @@
 use std::fmt::Write as _;
 
 use hindcast_protect::backup::{self, Reason};
-use hindcast_protect::message::{Standing, Status};
-use hindcast_protect::primary::{self, PrimaryOptions, Unprotected};
+use hindcast_protect::message::{Progress, Protection, Standing, Status};
+use hindcast_protect::terms::{self, Next, Unprotected};
 
 use super::exec::how;
+use super::format::bytes;
 
-pub fn of_primary(notice: &primary::Notice, options: &PrimaryOptions) -> String {
-    let (address, to) = (&options.address, &options.to);
+pub fn of_running(notice: &terms::Notice) -> String {
     match notice {
-        primary::Notice::Protected { pid, device } => format!(
-            "Note: the program (pid {pid}) is protected: clients talk to {} ({device}), and {to} goes on if this machine is lost\n",
+        terms::Notice::Protected {
+            pid,
+            address,
+            device,
+            by,
+        } => format!(
+            "Note: the program (pid {pid}) is protected: clients talk to {} ({device}), and {by} goes on if this machine is lost\n",
             address.ip
         ),
-        primary::Notice::Unprotected(why) => {
+        terms::Notice::Unprotected { why, next } => {
             let why = match why {
                 Unprotected::BackupEnded => "the backup has ended".to_owned(),
                 Unprotected::Dropped(why) => format!("the copy on the backup was dropped: {why}"),
@@ -25,30 +30,102 @@ pub fn of_primary(notice: &primary::Notice, options: &PrimaryOptions) -> String 
                 Unprotected::Log(why) => format!("its log cannot be sent: {why}"),
             };
             format!(
-                "Warning: the program runs on unprotected: {why}\n         Start it again under `hindcast protect run` when there is time.\n"
+                "Warning: the program runs on unprotected: {why}\n         {}\n",
+                what_next(next)
             )
         }
-        primary::Notice::Silent(silence) => format!(
-            "Warning: the backup {to} was not heard for {} ms: answers to clients wait, for it may have taken over\n         They go out when it is heard again, or has ended (end it there). --alone-after goes on without it.\n",
+        terms::Notice::CatchesUp(to) => format!(
+            "Note: {to} is given the log from its beginning, and catches up; until it has, the program is unprotected\n"
+        ),
+        terms::Notice::NotAttached {
+            to,
+            why,
+            hint,
+            next,
+        } => {
+            let hint = match hint.is_empty() {
+                true => what_next(next),
+                false => hint.clone(),
+            };
+            format!(
+                "Warning: the program runs on unprotected: {to} does not protect it: {why}\n         {hint}\n"
+            )
+        }
+        terms::Notice::LogDropped(keep) => log_dropped(*keep),
+        terms::Notice::Silent { by, silence } => format!(
+            "Warning: the backup {by} was not heard for {} ms: answers to clients wait, for it may have taken over\n         They go out when it is heard again, or has ended (end it there). --alone-after goes on without it.\n",
             silence.as_millis()
         ),
-        primary::Notice::Replaced => format!(
-            "Warning: {to} goes on in the program's place, as this machine was not heard: the program is ended here\n"
+        terms::Notice::Replaced(by) => format!(
+            "Warning: {by} goes on in the program's place, as this machine was not heard: the program is ended here\n"
         ),
-        primary::Notice::Heard => format!("Note: the backup {to} is heard again\n"),
-        primary::Notice::Lost(ended) => format!(
-            "Warning: the program was ended by {}; {to} is told to go on in its place\n",
+        terms::Notice::Heard(by) => format!("Note: the backup {by} is heard again\n"),
+        terms::Notice::Lost { ended, by } => format!(
+            "Warning: the program was ended by {}; {by} is told to go on in its place\n",
             how(*ended)
         ),
     }
 }
 
+fn what_next(next: &Next) -> String {
+    match next {
+        Next::Attach { at } => format!(
+            "Give it a new backup: hindcast protect attach --at HOST:{} --to BACKUP:PORT",
+            at.rsplit_once(':').map_or(at.as_str(), |(_, port)| port)
+        ),
+        Next::Deaf => "Start it again under `hindcast protect run` when there is time; with --listen a new backup can be attached while it runs.".to_owned(),
+        Next::Restart(why) => format!(
+            "Start it again under `hindcast protect run` when there is time: it can have no new backup, as {why}."
+        ),
+    }
+}
+
+fn log_dropped(keep: u64) -> String {
+    format!(
+        "Note: the log is larger than {}, and is dropped from here on: once the backup is lost or has taken over, a new one is possible only after the program was started again\n      --keep has it kept up to another size.\n",
+        bytes(keep)
+    )
+}
+
+pub fn catches_up(to: &str, progress: Progress) -> String {
+    format!("Note: {to} catches up: {}\n", how_far(progress))
+}
+
+fn how_far(progress: Progress) -> String {
+    format!(
+        "{} of {} of the log sent, {} events replayed",
+        bytes(progress.sent),
+        bytes(progress.of),
+        progress.replayed
+    )
+}
+
 pub fn of_backup(notice: &backup::Notice) -> String {
     match notice {
         backup::Notice::Listening(at) => format!("Note: stands by at {at}\n"),
-        backup::Notice::Follows { program, from } => {
+        backup::Notice::Follows {
+            program,
+            from,
+            runs: false,
+        } => {
             format!("Note: follows {program}, which runs at {from}\n")
         }
+        backup::Notice::Follows {
+            program,
+            from,
+            runs: true,
+        } => {
+            format!(
+                "Note: catches up with {program}, which runs at {from}; it cannot go on here before that\n"
+            )
+        }
+        backup::Notice::CaughtUp => "Note: has caught up, and follows\n".to_owned(),
+        backup::Notice::TooEarly(reason) => format!(
+            "Warning: the primary is gone: {}\n         The program does not go on here, as this machine had not caught up. It waits for the next.\n",
+            why_gone(reason)
+        ),
+        backup::Notice::LogDropped(keep) => log_dropped(*keep),
+        backup::Notice::Leads(notice) => of_running(notice),
         backup::Notice::Refused { why, hint } => {
             let hint = if hint.is_empty() {
                 String::new()
@@ -62,33 +139,46 @@ pub fn of_backup(notice: &backup::Notice) -> String {
         ),
         backup::Notice::Ended => "Note: the program has ended by itself\n".to_owned(),
         backup::Notice::Lost(reason) => {
-            let why = match reason {
-                Reason::Said => "its program was lost".to_owned(),
-                Reason::Closed => "its hindcast has ended".to_owned(),
-                Reason::Silent(silence) => {
-                    format!("it was not heard for {} ms", silence.as_millis())
-                }
-            };
+            let why = why_gone(reason);
             format!("Warning: the primary is gone: {why}\n")
         }
-        backup::Notice::TookOver(takeover) => {
-            let lost = match takeover.lost {
-                0 => String::new(),
-                lost => format!(", {lost} could not be kept"),
-            };
-            let connections = match takeover.connections {
-                1 => "1 connection".to_owned(),
-                several => format!("{several} connections"),
-            };
-            format!(
-                "Note: the program (pid {}) goes on here after {:.1} ms, with {connections}{lost}\n      It is not protected any more. Start it again under `hindcast protect run` when there is time.\n",
-                takeover.pid,
-                takeover.took.as_secs_f64() * 1000.0
-            )
-        }
+        backup::Notice::TookOver(takeover) => took_over(takeover),
         backup::Notice::NotTakenOver(why) => {
             format!("Warning: the program cannot go on here: {why}\n")
         }
+    }
+}
+
+fn took_over(takeover: &backup::Takeover) -> String {
+    let lost = match takeover.lost {
+        0 => String::new(),
+        lost => match &takeover.why_lost {
+            Some(why) => format!(", {lost} could not be kept ({why})"),
+            None => format!(", {lost} could not be kept"),
+        },
+    };
+    let connections = match takeover.connections {
+        1 => "1 connection".to_owned(),
+        several => format!("{several} connections"),
+    };
+    let then = match takeover.is_recorded {
+        true => "Give it a new backup: hindcast protect attach --at THIS:PORT --to BACKUP:PORT",
+        false => {
+            "It is not recorded, so it can have no new backup: start it again under `hindcast protect run` when there is time."
+        }
+    };
+    format!(
+        "Note: the program (pid {}) goes on here after {:.1} ms, with {connections}{lost}\n      It is not protected any more. {then}\n",
+        takeover.pid,
+        takeover.took.as_secs_f64() * 1000.0
+    )
+}
+
+fn why_gone(reason: &Reason) -> String {
+    match reason {
+        Reason::Said => "its program was lost".to_owned(),
+        Reason::Closed => "its hindcast has ended".to_owned(),
+        Reason::Silent(silence) => format!("it was not heard for {} ms", silence.as_millis()),
     }
 }
 
@@ -96,6 +186,8 @@ pub fn status(status: &Status) -> String {
     let standing = match status.standing {
         Standing::Waits => "waits for a primary",
         Standing::Follows => "follows",
+        Standing::CatchesUp => "catches up",
+        Standing::Runs => "runs the program",
         Standing::Leads => "goes on in the primary's place",
     };
     let mut made = format!("standing     {standing}\n");
@@ -110,13 +202,25 @@ pub fn status(status: &Status) -> String {
     }
     if status.standing != Standing::Waits {
         line("connections", &status.connections.to_string());
-        line(
-            "log",
-            &format!(
-                "{} bytes, {} events replayed",
-                status.log_bytes, status.events
-            ),
-        );
+        let replayed = match status.protection {
+            None => format!(", {} events replayed", status.events),
+            Some(_) => String::new(),
+        };
+        line("log", &format!("{} bytes{replayed}", status.log_bytes));
+    }
+    match &status.protection {
+        None => {}
+        Some(Protection::By(backup)) => line("protected", &format!("by {backup}")),
+        Some(Protection::CatchesUp { backup, progress }) => {
+            let how = how_far(*progress);
+            line("protected", &format!("no: {backup} catches up, {how}"));
+        }
+        Some(Protection::Nobody { impossible: None }) => {
+            line("protected", "no, a backup can be attached");
+        }
+        Some(Protection::Nobody {
+            impossible: Some(why),
+        }) => line("protected", &format!("no, and no backup can be: {why}")),
     }
     match status.took_ms {
         Some(took) => line("took over in", &format!("{took} ms")),
@@ -145,12 +249,21 @@ mod tests {
             events: 70,
             silent_ms: 5,
             took_ms: Some(41),
+            protection: Some(Protection::CatchesUp {
+                backup: "other:7400".into(),
+                progress: Progress {
+                    sent: 2_000_000,
+                    of: 5_000_000,
+                    replayed: 70,
+                },
+            }),
         };
         let text = status(&leads);
         for line in [
             "standing     goes on in the primary's place\n",
             "program      /usr/bin/memcached\n",
             "connections  3\n",
+            "protected    no: other:7400 catches up, 2000.0 kB of 5000.0 kB of the log sent, 70 events replayed\n",
             "took over in 41 ms\n",
         ] {
             assert!(text.contains(line), "{text}");

@@ -277,25 +277,32 @@ fn socket(domain: usize, kind: usize, protocol: usize) -> isize {
     }
 }
 
-/// A socket for a connection that `listener` has accepted.
-fn connection(listener: i32, flags: usize) -> (What, i32, isize) {
+/// Domain and port of a socket that is bound to an address of the internet.
+fn name_of(socket: i32) -> Option<(i32, u16)> {
     let mut name = [0u16; 14];
     let mut length = size_of_val(&name) as u32;
     // SAFETY: room for a name, and its length.
     let result = unsafe {
         syscall!(
             libc::SYS_getsockname,
-            listener,
+            socket,
             name.as_mut_ptr(),
             &raw mut length
         )
     };
     let domain = i32::from(name[0]);
-    if raw::error_of(result).is_some() || !matches!(domain, libc::AF_INET | libc::AF_INET6) {
+    let is_known = raw::error_of(result).is_none();
+    (is_known && matches!(domain, libc::AF_INET | libc::AF_INET6))
+        .then(|| (domain, u16::from_be(name[1])))
+}
+
+/// A socket for a connection that `listener` has accepted.
+fn connection(listener: i32, flags: usize) -> (What, i32, isize) {
+    let Some((domain, port)) = name_of(listener) else {
         return (What::Other, -1, nothing());
-    }
+    };
     let file = socket(domain as usize, libc::SOCK_STREAM as usize | flags, 0);
-    (What::Connection, i32::from(u16::from_be(name[1])), file)
+    (What::Connection, i32::from(port), file)
 }
 
 /// Another number for the same file, once that is where the leader's is.
@@ -464,8 +471,18 @@ pub unsafe fn accepted_from(number: i32, address: *const u8, length: usize) {
 /// Makes what was counted real, and has the launcher connect what was connected.
 pub fn take_over() -> Result<(), &'static str> {
     for (number, entry) in (0..).zip(&MADE) {
-        if entry.what() == What::Connection {
-            say(&of(number, entry))?;
+        match entry.what() {
+            What::Connection => say(&of(number, entry))?,
+            What::Socket if entry.other.load(Ordering::Relaxed) >= 0 => {
+                say(&Connection {
+                    number,
+                    shut: Connection::LISTENS,
+                    port: name_of(number).map_or(0, |(_, port)| port),
+                    turn: entry.turn.load(Ordering::Relaxed),
+                    ..Connection::NONE
+                })?;
+            }
+            _ => {}
         }
     }
     say(&Connection::NONE)?;

@@ -22,6 +22,8 @@ use crate::state::thread::Current;
 /// The next event of the thread's log, as soon as it is there. `None`: the log says no more, and
 /// the leader is gone.
 pub fn next(thread: &mut Current) -> Option<Event<'static>> {
+    // Somebody may wait until this process is as far as its leader.
+    thread.show_event();
     let mut pause = Pause::new();
     loop {
         // Before the log: what was written until then is there when it says that nobody writes.
@@ -57,6 +59,7 @@ pub fn at_boundary(thread: &mut Current) {
 
 #[cold]
 fn wait_until_passed(thread: &mut Current) {
+    thread.show_event();
     let mut pause = Pause::new();
     loop {
         let leader = leader();

@@ -75,6 +75,7 @@ fn can_be_recorded(doing: u16) -> bool {
 /// Whether this process can be recorded from here on. Waits for threads that are not here yet.
 pub fn is_possible(me: &Current) -> bool {
     if !succeeds()
+        || recording::is_given_back()
         || one_at_a_time()
         || recording::config().order() != Order::Edge
         || !recording::is_first_process()

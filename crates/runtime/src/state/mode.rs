@@ -63,6 +63,7 @@ pub fn one_at_a_time() -> bool {
     ONE_AT_A_TIME.load(Ordering::Relaxed)
 }
 
+/// What was replayed is given back to the file system, from the beginning on.
 pub fn discards() -> bool {
     u32::from(FOLLOW.load(Ordering::Relaxed)) & follow::DISCARDS != 0
 }

@@ -8,7 +8,7 @@ use hindcast_execlog::config::{Run, descriptors, follow};
 use hindcast_execlog::files::{End, is_first};
 use hindcast_execlog::{Board, Config, ProcessHeader};
 
-use super::mode::{Mode, mode};
+use super::mode::{Mode, discards, mode};
 use crate::syscall;
 
 /// Where the three lie that the launcher sees. They are mapped for ever.
@@ -67,6 +67,12 @@ pub fn is_for_nobody() -> bool {
     launcher != 0
         && (board.leader() == Leader::Ended
             || unsafe { syscall!(libc::SYS_kill, launcher, 0) } == -(libc::ESRCH as isize))
+}
+
+/// Whether nobody else reads the log that this process replays: it was so from the beginning, or
+/// the log has become too large to be kept.
+pub fn is_given_back() -> bool {
+    discards() || board().is_some_and(|board| board.discards.load(Ordering::Relaxed) != 0)
 }
 
 /// Whether this is the process that the launcher started, in any of its images.

@@ -274,11 +274,18 @@ impl Thread {
         }
     }
 
+    /// Tells the launcher how far the thread is.
+    pub fn show_event(&self) {
+        if let Some(slot) = self.slot {
+            slot.event.store(self.reader.events(), Ordering::Relaxed);
+        }
+    }
+
     /// Tells the launcher what the thread is doing.
     pub fn show(&self, state: board::State, function: u16) {
         if let Some(slot) = self.slot {
+            self.show_event();
             slot.function.store(function.into(), Ordering::Relaxed);
-            slot.event.store(self.reader.events(), Ordering::Relaxed);
             slot.state.store(state as u32, Ordering::Release);
         }
     }

@@ -41,7 +41,7 @@ use hindcast_execlog::board::State;
 use hindcast_execlog::event::Kind;
 
 use crate::mechanism::{follow, signals};
-use crate::state::mode::{Mode, mode};
+use crate::state::mode::{Mode, leads, mode};
 use crate::state::thread::{self, Current};
 
 pub(crate) use real::{Slot as RealSlot, find_all, real};
@@ -267,9 +267,13 @@ pub fn publish(thread: &mut Current) {
 }
 
 /// Recording: a real step that may sleep for long. Signals that arrive meanwhile are delivered in
-/// it, not after it.
+/// it, not after it. Whoever follows is told that the thread has come here: a wait gives a mutex
+/// away, and must not be awaited by a follower that still holds it.
 #[inline]
 pub fn waiting<R>(thread: &mut Current, real: impl FnOnce() -> R) -> R {
+    if leads() {
+        thread.writer.enters();
+    }
     signals::interruptible(thread, real)
 }
 

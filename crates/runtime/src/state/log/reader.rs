@@ -6,8 +6,8 @@ use hindcast_execlog::event::Kind;
 use hindcast_execlog::{Event, LogHeader, VERSION};
 
 use super::{Path, take_room};
-use crate::state::mode::discards;
 use crate::state::numbers;
+use crate::state::recording::is_given_back;
 use crate::{functions, raw, syscall};
 use hindcast_execlog::config::descriptors;
 
@@ -221,7 +221,7 @@ impl Reader {
         let Some(growing) = &mut self.growing else {
             return;
         };
-        let flags = if discards() {
+        let flags = if is_given_back() {
             libc::O_RDWR
         } else {
             libc::O_RDONLY
@@ -230,7 +230,7 @@ impl Reader {
         let before = &mut growing.before;
         let mapped = with_log(growing.thread, flags, |file| -> Result<Window, i32> {
             let window = map_window(file, first, length, before.take())?;
-            if discards() && first > PAGE {
+            if is_given_back() && first > PAGE {
                 discard(file, first);
             }
             Ok(window)
