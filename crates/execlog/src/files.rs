@@ -19,8 +19,8 @@ pub struct LogHeader {
     /// In a recording that is followed: how many events there were when the thread last entered a
     /// call. So many, and no signal was delivered since the last of them.
     pub entered: AtomicU64,
-    /// Bytes of files that events of this log refer to, and of what names these files. Zero in a log
-    /// that is whole by itself.
+    /// Bytes of files that events of this log refer to, and of what names these files. Zero in a
+    /// log that is whole by itself.
     pub referred: AtomicU64,
     /// So many of them has the follower read. Written by that one alone.
     pub read: AtomicU64,

@@ -85,7 +85,10 @@ impl Joining {
     pub fn begin(what: Introduction, (folder, keep): (&Path, u64), visitor: Channel) -> Joining {
         let to = what.to.clone();
         let (says, hears) = channel();
-        std::thread::spawn(move || says.send(introduce(what).map(|(channel, _)| channel)));
+        std::thread::spawn(move || {
+            // Nobody listens any more if the attempt was given up.
+            let _ = says.send(introduce(what).map(|(channel, _)| channel));
+        });
         Joining {
             to,
             visitor: Some(visitor),
