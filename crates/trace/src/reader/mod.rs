@@ -7,6 +7,7 @@
 mod accounted;
 mod rows;
 mod scan;
+mod secrets;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{Range, RangeInclusive};
@@ -15,7 +16,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::crypt::Keyring;
 use crate::parquet_table::{Selection, Table, TableReader, TableSummary};
 use crate::segment::{
     self, Claim, FORMAT, Lock, Manifest, Marker, SegmentEnd, TRACE_FILE, TraceFile,
@@ -136,36 +136,6 @@ impl Trace {
                 opened => return opened,
             }
         }
-    }
-
-    /// What was taken out of requests can be read with this key; without, with the one that reads
-    /// the trace, if that is encrypted.
-    pub fn read_secrets_with(&mut self, key: SecretKey) {
-        self.secrets_key = Some(key);
-    }
-
-    /// A request of this trace as it came, if what was taken out of it was kept and the key is
-    /// here.
-    pub fn with_secrets(&self, mut request: Request) -> Request {
-        for key in self.secrets_keys() {
-            request.open_secrets(key);
-        }
-        request
-    }
-
-    /// The keys that what was taken out may be sealed for, as far as they are here.
-    pub fn secrets_keys(&self) -> impl Iterator<Item = &SecretKey> {
-        let own = self.store.keyring().and_then(Keyring::secret);
-        own.into_iter().chain(&self.secrets_key)
-    }
-
-    /// What makes [`Transaction::values`], by the recorder's number, where the key is here.
-    pub fn values_digests(&self) -> BTreeMap<u16, ValuesDigest> {
-        let digest = |recorder: &Recorder| {
-            let key = recorder.values_key.as_ref()?.open(self.secrets_keys())?;
-            Some((recorder.number, key.prepared()))
-        };
-        self.recorders().iter().filter_map(digest).collect()
     }
 
     /// Turns the write-ahead files that crashed recorders left on this machine into segments;
