@@ -40,10 +40,10 @@ impl Coordinator {
     }
 
     /// Whether a request sent two transactions that begin with the same statement at a time: they,
-    /// or others like them in between, overlapped; or they went by two connections, of which one
-    /// may have had to be opened.
+    /// or others like them in between, overlapped; or those like them went by several connections,
+    /// of which some may have had to be opened, or to be waited for.
     pub(super) fn were_sent_together(&self, earlier: Tx, later: Tx) -> bool {
-        let [one, other] = [earlier, later].map(|tx| self.recording.transaction(tx));
+        let one = self.recording.transaction(earlier);
         let opening = self.opening(earlier);
         let (Some((request, _)), Some(_)) = (one.request, opening) else {
             return false;
@@ -52,8 +52,8 @@ impl Coordinator {
             return false;
         }
         let own = self.recording.own(request).iter().copied();
-        let mut between =
-            own.filter(|&tx| earlier < tx && tx <= later && self.opening(tx) == opening);
+        let mut equal = own.filter(|&tx| self.opening(tx) == opening);
+        let mut between = equal.clone().filter(|&tx| earlier < tx && tx <= later);
         let mut until = one.ended;
         let overlap = between.all(|tx| {
             let recorded = self.recording.transaction(tx);
@@ -61,6 +61,6 @@ impl Coordinator {
             until = until.max(recorded.ended);
             overlaps
         });
-        overlap || one.session != other.session
+        overlap || equal.any(|tx| self.recording.transaction(tx).session != one.session)
     }
 }

@@ -111,6 +111,32 @@ fn reads_that_wait_for_a_connection_are_sent_together() {
     );
 }
 
+/// The pool's connections were others' meanwhile: the last two had the same one, one after the
+/// other.
+#[test]
+fn reads_that_had_one_connection_of_several_are_sent_together() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         tx 1 10..20 session 1 with 1 sees 100: SELECT name FROM item WHERE id = $1
+         tx 1 11..21 session 2 with 2 sees 100: SELECT name FROM item WHERE id = $1
+         tx 1 40..50 session 2 with 3 sees 100: SELECT name FROM item WHERE id = $1
+         tx 1 60..70 session 2 with 4 sees 100: SELECT name FROM item WHERE id = $1",
+        "sent 1
+         claim 1 SELECT name FROM item WHERE id = 1
+         claim 1 SELECT name FROM item WHERE id = 2
+         claim 1 SELECT name FROM item WHERE id = 4
+         claim 1 SELECT name FROM item WHERE id = 3",
+        expect![[r#"
+            sent 1 +1
+            claim 1 SELECT name FROM item WHERE id = 1 => Run(Tx(0)) +1
+            claim 1 SELECT name FROM item WHERE id = 2 => Run(Tx(1)) +1
+            claim 1 SELECT name FROM item WHERE id = 4 => Run(Tx(3)) +1
+            claim 1 SELECT name FROM item WHERE id = 3 => Run(Tx(2)) +1
+        "#]],
+    );
+}
+
 /// As over a map of Go, whose order is another one each time: what comes later sees what came
 /// before, and taken for that it would wait for itself.
 #[test]
