@@ -226,10 +226,10 @@ while True: time.sleep(0.01)
 fn who_supervises_the_recorder_supervises_the_service() {
     let stage = Stage::new("inside-supervised", "");
     let start = |service: &[&str]| {
-        // Who runs the tests may ignore it, as under nohup.
+        // Who runs the tests may ignore some, as nohup does and a shell in the background.
         let mut command = Command::new("env");
         command
-            .arg("--default-signal=HUP")
+            .arg("--default-signal")
             .arg(program("hindcast"))
             .args(["record", "--trace"])
             .arg(stage.trace())
