@@ -24,7 +24,7 @@ use hindcast_execlog::handover::{self, Answer};
 use crate::accept::{accept, no_program, refuse, why};
 use crate::book::{Book, Ends};
 use crate::channel::{Channel, run_first, wait};
-use crate::doors::{Doors, Hello, Visit};
+use crate::doors::{self, Doors, Hello, Visit};
 use crate::error::{ProtectError, in_one_line, system};
 use crate::message::{Standing, Status, ToBackup, ToPrimary};
 use crate::network::{self, Rule};
@@ -280,11 +280,7 @@ impl<'a> Backup<'a> {
             }
             Err(error) => {
                 let (why, hint) = (in_one_line(&error), error.hint());
-                hello.channel.put(&ToPrimary::Refused {
-                    why: why.clone(),
-                    hint: hint.clone(),
-                });
-                let _ = hello.channel.flush();
+                doors::refuse(hello.channel, &why, &hint);
                 say(Notice::Refused { why, hint });
                 None
             }
@@ -401,15 +397,15 @@ impl<'a> Backup<'a> {
 
     /// While this machine catches up: a mark is acknowledged when what came before it was replayed.
     fn say_how_far(&mut self, mark: Option<u64>) {
-        let (Some(catches_up), Some(follower)) = (&mut self.catches_up, &self.follower) else {
-            if let (Some(catches_up), Some(mark)) = (&mut self.catches_up, mark) {
-                catches_up.mark = Some((mark, self.store.events().clone()));
-            }
+        let Some(catches_up) = &mut self.catches_up else {
             return;
         };
         if let Some(mark) = mark {
             catches_up.mark = Some((mark, self.store.events().clone()));
         }
+        let Some(follower) = &self.follower else {
+            return;
+        };
         let is_due = |(_, events): &mut (u64, HashMap<String, u64>)| follower.has_replayed(events);
         if let Some((mark, _)) = catches_up.mark.take_if(is_due) {
             self.channel.put(&ToPrimary::Mark(mark));

@@ -11,21 +11,20 @@
 //! Whatever fails until then, the program runs on as it did.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use crate::channel::Channel;
 use crate::error::{ProtectError, in_one_line};
 use crate::introduce::{Introduction, introduce};
-use crate::message::{Progress, ToBackup, ToPrimary};
+use crate::message::{ALIVE_EVERY, Progress, ToBackup, ToPrimary};
 use crate::ship::Shipper;
 
 /// How long the backup may take to replay what comes at last.
 const CLOSE: Duration = Duration::from_secs(1);
 /// It says more often that it is there.
 const SILENCE: Duration = Duration::from_secs(10);
-const ALIVE_EVERY: Duration = Duration::from_millis(20);
 const TELL_EVERY: Duration = Duration::from_millis(500);
 /// Bytes of the log that are read at once, and that may wait to be sent.
 const AT_ONCE: u64 = 4 << 20;
@@ -37,14 +36,13 @@ pub struct Joining {
     pub progress: Progress,
     stage: Stage,
     told: Instant,
+    /// Where the log is, and up to how many bytes it is kept.
+    folder: PathBuf,
     keep: u64,
 }
 
 enum Stage {
-    Introduces {
-        hears: Receiver<Result<Channel, ProtectError>>,
-        shipper: Option<Shipper>,
-    },
+    Introduces(Receiver<Result<Channel, ProtectError>>),
     CatchesUp(Box<CatchingUp>),
     Over,
 }
@@ -93,11 +91,9 @@ impl Joining {
             to,
             visitor: Some(visitor),
             progress: Progress::default(),
-            stage: Stage::Introduces {
-                hears,
-                shipper: Some(Shipper::new(folder, keep)),
-            },
+            stage: Stage::Introduces(hears),
             told: Instant::now(),
+            folder: folder.to_owned(),
             keep,
         }
     }
@@ -106,24 +102,21 @@ impl Joining {
     pub fn end(&self) -> Option<BorrowedFd<'_>> {
         match &self.stage {
             Stage::CatchesUp(catching_up) => Some(catching_up.channel.as_fd()),
-            Stage::Introduces { .. } | Stage::Over => None,
+            Stage::Introduces(_) | Stage::Over => None,
         }
     }
 
     pub fn step(&mut self) -> Step {
         self.tell();
         match &mut self.stage {
-            Stage::Introduces { hears, shipper } => match hears.try_recv() {
+            Stage::Introduces(hears) => match hears.try_recv() {
                 Err(TryRecvError::Empty) => Step::On,
                 Err(TryRecvError::Disconnected) => failed("it could not be asked", AGAIN),
                 Ok(Err(error)) => failed(in_one_line(&error), &error.hint()),
                 Ok(Ok(channel)) => {
-                    let Some(shipper) = shipper.take() else {
-                        return failed("it was asked twice", AGAIN);
-                    };
                     self.stage = Stage::CatchesUp(Box::new(CatchingUp {
                         channel,
-                        shipper,
+                        shipper: Shipper::new(&self.folder, self.keep),
                         mark: 0,
                         asked: None,
                         heard: Instant::now(),

@@ -1,6 +1,7 @@
 //! What the two ends say to each other.
 
 use std::net::SocketAddrV4;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -8,6 +9,9 @@ use crate::book::Entry;
 
 /// Of this crate's messages. Both ends must be the same.
 pub const VERSION: u32 = 2;
+
+/// How often a primary says at least that it is there.
+pub const ALIVE_EVERY: Duration = Duration::from_millis(20);
 
 /// From the primary, or from a client that asks something.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

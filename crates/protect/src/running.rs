@@ -34,7 +34,7 @@ use crate::doors::{self, Doors, Visit};
 use crate::error::{ProtectError, in_one_line};
 use crate::introduce::Introduction;
 use crate::join::{Joining, Step};
-use crate::message::{Protection, Standing, Status, ToBackup, ToPrimary};
+use crate::message::{ALIVE_EVERY, Protection, Standing, Status, ToBackup, ToPrimary};
 use crate::network;
 use crate::packet::{FIN, Packet, RST, SYN};
 use crate::queue::Queue;
@@ -45,7 +45,6 @@ use crate::wire::Arriving;
 
 /// How often the log is sent at least.
 const EPOCH: Duration = Duration::from_millis(5);
-const ALIVE_EVERY: Duration = Duration::from_millis(20);
 /// A silence that is worth a word.
 const SILENCE: Duration = Duration::from_secs(2);
 const UNREAD_EVERY: Duration = Duration::from_secs(1);
