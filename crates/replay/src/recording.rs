@@ -198,7 +198,8 @@ impl Recording {
     ) -> Result<(Self, Levels, Vec<LockStep>), LoadError> {
         let mut requests = lean_requests(trace, plan)?;
         requests.retain(|request| (scope.request)(request.id));
-        let mut loading = Loading::new(scope, requests, trace.values_digests())?;
+        let mut loading = Loading::new(scope, requests)?;
+        loading.recording.values = trace.values_digests();
         loading.recording.keys = trace.secrets_keys().cloned().collect();
         for recorded in trace.transactions(TransactionFilter {
             began: Some(plan.period.clone()),
@@ -487,11 +488,7 @@ struct Loading<'a> {
 }
 
 impl<'a> Loading<'a> {
-    fn new(
-        scope: &'a Scope<'a>,
-        requests: Vec<RecordedRequest>,
-        values: BTreeMap<u16, ValuesDigest>,
-    ) -> io::Result<Self> {
+    fn new(scope: &'a Scope<'a>, requests: Vec<RecordedRequest>) -> io::Result<Self> {
         let extras = tempfile::tempfile()?;
         let spill = Spill {
             file: BufWriter::new(extras.try_clone()?),
@@ -510,7 +507,7 @@ impl<'a> Loading<'a> {
                 late: HashMap::new(),
                 shown_by: HashMap::new(),
                 inserts: Vec::new(),
-                values,
+                values: BTreeMap::new(),
                 extras,
                 keys: Vec::new(),
             },

@@ -16,18 +16,16 @@ impl Coordinator {
     /// added, or the recorded one that begins like it was taken by another.
     pub(super) fn claim_changed(&mut self, request: Request, opening: Opening<'_>) -> Claim {
         let reads = opening.reads_alone && self.shapes.read(opening.hash).is_some();
-        let found = self.matching(
-            request,
-            Opening {
-                begun: false,
-                ..opening
-            },
-        );
-        let opening = opening.hash;
         let changes = self.changes.as_mut().expect("the code is changed");
-        if changes.is_retry(request, opening) {
-            return Claim::Added(changes.add(request, opening, true));
+        if changes.is_retry(request, opening.hash) {
+            return Claim::Added(changes.add(request, opening.hash, true));
         }
+        let anyhow = Opening {
+            begun: false,
+            ..opening
+        };
+        let found = self.matching(request, anyhow);
+        let opening = opening.hash;
         let found = found.or_else(|| self.in_place(request, opening, reads));
         let Some(tx) = found else {
             let changes = self.changes.as_mut().expect("the code is changed");
@@ -35,14 +33,8 @@ impl Coordinator {
         };
         self.steps += 1;
         // What came before it in the request was left out. Nothing may wait for it.
-        let began = self.recording.transaction(tx).began;
-        let before: Vec<Tx> = self
-            .unclaimed(request)
-            .take_while(|&earlier| earlier != tx)
-            .filter(|&earlier| self.recording.transaction(earlier).ended <= began)
-            .collect();
         let late = |&one: &Tx| self.only_reads(one) && self.still_comes(one, tx);
-        let (late, passed): (Vec<Tx>, Vec<Tx>) = before.into_iter().partition(late);
+        let (late, passed): (Vec<Tx>, Vec<Tx>) = self.over_before(request, tx).partition(late);
         if !late.is_empty() {
             self.await_late(request, tx);
         }
