@@ -12,10 +12,11 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::ptr::NonNull;
 
 use hindcast_execlog::config::descriptors;
 use hindcast_execlog::{Board, Config};
+
+use crate::mapped::Mapped;
 
 /// What `execve` is given, and what else decides about addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,48 +54,6 @@ fn failed(what: &'static str) -> LaunchError {
     }
 }
 
-/// The page on which the runtime reports, as the launcher sees it.
-pub struct SharedBoard {
-    pages: NonNull<Board>,
-}
-
-impl SharedBoard {
-    fn map(file: &File) -> Result<Self, LaunchError> {
-        // SAFETY: a fresh shared mapping of a memory file that is as long as the board.
-        let pages = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                Board::bytes(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        match NonNull::new(pages.cast::<Board>()) {
-            Some(pages) if pages.as_ptr().cast() != libc::MAP_FAILED => Ok(SharedBoard { pages }),
-            _ => Err(failed("mapping the board")),
-        }
-    }
-}
-
-impl std::ops::Deref for SharedBoard {
-    type Target = Board;
-
-    fn deref(&self) -> &Board {
-        // SAFETY: mapped for as long as `self` lives. Others write to it at any time: all that
-        // changes is atomic, or read only once it is complete, and every bit pattern is valid.
-        unsafe { self.pages.as_ref() }
-    }
-}
-
-impl Drop for SharedBoard {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length.
-        unsafe { libc::munmap(self.pages.as_ptr().cast(), Board::bytes()) };
-    }
-}
-
 /// A library of an interface of the user's own.
 pub struct Interface {
     pub name: String,
@@ -106,7 +65,8 @@ pub struct Stage {
     /// Which file becomes which descriptor.
     descriptors: Vec<(OwnedFd, RawFd)>,
     preload: String,
-    pub board: SharedBoard,
+    /// Where the runtime reports.
+    pub board: Mapped<Board>,
 }
 
 impl Stage {
@@ -136,7 +96,12 @@ impl Stage {
                 what: "making the board",
                 source,
             })?;
-        let shared = SharedBoard::map(&board)?;
+        let shared = Mapped::to_write(&board)
+            .and_then(|mapped| mapped.ok_or_else(|| io::ErrorKind::UnexpectedEof.into()))
+            .map_err(|source| LaunchError::System {
+                what: "mapping the board",
+                source,
+            })?;
         let opened = File::open(folder).map_err(|source| LaunchError::Folder {
             path: folder.into(),
             source,

@@ -35,6 +35,7 @@ pub mod gdb;
 pub mod keeper;
 pub mod launch;
 pub mod log;
+pub mod mapped;
 pub mod preflight;
 pub mod program;
 pub mod recording;

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
@@ -10,6 +9,7 @@ use hindcast_execlog::config::descriptors;
 use hindcast_execlog::event::{FUNCTIONS, USER_FUNCTIONS};
 use hindcast_execlog::files::{End, is_first};
 use hindcast_execlog::{Event, Events, Kind, LogHeader, ProcessHeader, VERSION};
+use memmap2::{Mmap, MmapOptions};
 
 include!(concat!(env!("OUT_DIR"), "/functions.rs"));
 
@@ -28,7 +28,7 @@ pub struct Log {
     pub path: PathBuf,
     /// Which table of functions it was written with.
     pub functions: u64,
-    bytes: Mapped,
+    bytes: Mmap,
     /// Bytes behind the header that are complete.
     committed: usize,
 }
@@ -282,7 +282,7 @@ pub fn processes(recording: &Path) -> io::Result<Vec<String>> {
 impl Log {
     pub fn open(folder: &Path, thread: u32) -> Result<Log, LogError> {
         let path = folder.join(format!("t{thread}"));
-        let bytes = match Mapped::open(&path) {
+        let bytes = match map(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(LogError::NoThread(path));
@@ -436,59 +436,10 @@ pub fn is_order(event: &Event<'_>) -> bool {
 }
 
 /// A file, mapped to be read.
-struct Mapped {
-    start: *const u8,
-    length: usize,
-}
-
-impl Mapped {
-    fn open(path: &Path) -> io::Result<Mapped> {
-        let file = File::open(path)?;
-        let length = file.metadata()?.len() as usize;
-        if length == 0 {
-            return Ok(Mapped {
-                start: std::ptr::NonNull::dangling().as_ptr(),
-                length,
-            });
-        }
-        // SAFETY: a fresh private mapping of the whole file.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                length,
-                libc::PROT_READ,
-                libc::MAP_PRIVATE,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        match start {
-            libc::MAP_FAILED => Err(io::Error::last_os_error()),
-            start => Ok(Mapped {
-                start: start.cast(),
-                length,
-            }),
-        }
-    }
-}
-
-impl std::ops::Deref for Mapped {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        // SAFETY: mapped for as long as `self` lives; logs only grow, and what is committed does
-        // not change.
-        unsafe { std::slice::from_raw_parts(self.start, self.length) }
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        if self.length > 0 {
-            // SAFETY: mapped by `open` with this length.
-            unsafe { libc::munmap(self.start.cast_mut().cast(), self.length) };
-        }
-    }
+fn map(path: &Path) -> io::Result<Mmap> {
+    let file = File::open(path)?;
+    // SAFETY: logs only grow, and what is committed does not change.
+    unsafe { MmapOptions::new().map_copy_read_only(&file) }
 }
 
 /// Recordings made by hand, for the tests of this crate.

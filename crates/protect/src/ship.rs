@@ -13,9 +13,9 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
+use hindcast_exec::mapped::Mapped;
 use hindcast_execlog::event::{LONG, padded};
 use hindcast_execlog::files::End;
 use hindcast_execlog::{Events, Kind, LogHeader, ProcessHeader};
@@ -26,60 +26,6 @@ use crate::message::ToBackup;
 const PIECE: usize = 1 << 20;
 /// What was sent is given back to the file system in steps of this many bytes.
 const PUNCHED: u64 = 16 << 20;
-
-/// A part of a file, mapped to be read.
-struct Mapped<T> {
-    at: NonNull<T>,
-}
-
-// SAFETY: a mapping belongs to no thread.
-unsafe impl<T> Send for Mapped<T> {}
-
-impl<T> Mapped<T> {
-    /// `None`: the file is not that long yet.
-    fn new(file: &File) -> io::Result<Option<Self>> {
-        if file.metadata()?.len() < size_of::<T>() as u64 {
-            return Ok(None);
-        }
-        // SAFETY: a fresh mapping of a file that is long enough, and is not cut.
-        let at = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                size_of::<T>(),
-                libc::PROT_READ,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        match NonNull::new(at.cast()) {
-            Some(mapped) if at != libc::MAP_FAILED => Ok(Some(Mapped { at: mapped })),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-
-    /// The bytes as they are now.
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: mapped; the program may write meanwhile, in whole numbers.
-        unsafe { std::slice::from_raw_parts(self.at.as_ptr().cast(), size_of::<T>()) }
-    }
-}
-
-impl<T> std::ops::Deref for Mapped<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        // SAFETY: mapped for as long as `self` lives. What changes meanwhile is atomic.
-        unsafe { self.at.as_ref() }
-    }
-}
-
-impl<T> Drop for Mapped<T> {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this length.
-        unsafe { libc::munmap(self.at.as_ptr().cast(), size_of::<T>()) };
-    }
-}
 
 /// The log of one thread.
 struct Log {
@@ -220,7 +166,7 @@ impl Shipper {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             opened => opened?,
         };
-        let Some(header) = Mapped::<ProcessHeader>::new(&file)? else {
+        let Some(header) = Mapped::<ProcessHeader>::to_read(&file)? else {
             return Ok(());
         };
         if header.magic != ProcessHeader::MAGIC {
@@ -302,7 +248,7 @@ impl Log {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened?,
         };
-        let header = Mapped::<LogHeader>::new(&file)?;
+        let header = Mapped::<LogHeader>::to_read(&file)?;
         let header = header.filter(|header| header.magic == LogHeader::MAGIC);
         Ok(header.map(|header| Log {
             name,

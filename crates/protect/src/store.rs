@@ -4,12 +4,11 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, chown, fchown};
 use std::path::{Path, PathBuf};
-use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
+use hindcast_exec::mapped::Mapped;
 use hindcast_execlog::LogHeader;
 
 use crate::message::ToBackup;
@@ -30,16 +29,7 @@ pub struct Store {
 
 struct Kept {
     file: File,
-    header: Option<NonNull<LogHeader>>,
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        if let Some(header) = self.header {
-            // SAFETY: mapped by `header`, with this length.
-            unsafe { libc::munmap(header.as_ptr().cast(), PAGE as usize) };
-        }
-    }
+    header: Option<Mapped<LogHeader>>,
 }
 
 impl Store {
@@ -150,9 +140,9 @@ impl Store {
         // SAFETY: every bit pattern is a header, and there are enough bytes.
         let sent = unsafe { bytes.as_ptr().cast::<LogHeader>().read_unaligned() };
         let kept = self.file(name)?;
-        let header = match kept.header {
+        let header = match &mut kept.header {
             Some(header) => header,
-            None => {
+            unmapped => {
                 if kept.file.metadata()?.len() < PAGE {
                     kept.file.set_len(PAGE)?;
                 }
@@ -163,37 +153,16 @@ impl Store {
                 // What says that it is a log comes last.
                 kept.file.write_all_at(&bytes[8..], 8)?;
                 kept.file.write_all_at(&bytes[..8], 0)?;
-                let mapped = map(&kept.file)?;
-                kept.header = Some(mapped);
-                mapped
+                let mapped = Mapped::to_write(&kept.file)?;
+                unmapped.insert(mapped.expect("it was made a page long"))
             }
         };
-        // SAFETY: mapped for as long as the file is kept.
-        let header = unsafe { header.as_ref() };
         let committed = sent.committed.load(Ordering::Relaxed);
         let entered = sent.entered.load(Ordering::Relaxed);
         header.committed.store(committed, Ordering::Release);
         header.entered.store(entered, Ordering::Release);
         self.events.insert(name.to_owned(), entered);
         Ok(())
-    }
-}
-
-fn map(file: &File) -> io::Result<NonNull<LogHeader>> {
-    // SAFETY: a fresh mapping of a file that is a page long at least.
-    let at = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            PAGE as usize,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED,
-            file.as_raw_fd(),
-            0,
-        )
-    };
-    match NonNull::new(at.cast()) {
-        Some(mapped) if at != libc::MAP_FAILED => Ok(mapped),
-        _ => Err(io::Error::last_os_error()),
     }
 }
 

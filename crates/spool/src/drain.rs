@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hindcast_taplog::{Consumer, Told};
+use memmap2::{MmapOptions, MmapRaw};
 
 use crate::clock::{Clock, now};
 use crate::hello::{Arrival, Door};
@@ -209,7 +210,7 @@ impl Ring {
     ) -> Result<bool, SpoolError> {
         if self.consumer.is_none() {
             // SAFETY: the memory stays mapped as long as the ring, and this is its only consumer.
-            match unsafe { Consumer::new(self.memory.base, self.memory.length) } {
+            match unsafe { Consumer::new(self.memory.pages.as_mut_ptr(), self.memory.length) } {
                 Ok(consumer) => self.consumer = consumer,
                 Err(_) => return self.give_up(to),
             }
@@ -241,14 +242,10 @@ impl Ring {
 /// The memory of a ring.
 #[derive(Debug)]
 struct Memory {
-    base: *mut u8,
-    mapped: usize,
+    pages: MmapRaw,
     /// As much of it as may be a ring.
     length: usize,
 }
-
-// SAFETY: it is memory.
-unsafe impl Send for Memory {}
 
 impl Memory {
     /// Fails if the service could still make it shorter: to read it then would be our end.
@@ -259,36 +256,16 @@ impl Memory {
         {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // SAFETY: plain calls on a descriptor that is open, and new memory.
-        let base = unsafe {
-            if libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            libc::mmap(
-                std::ptr::null_mut(),
-                length,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        // Sealed now, so this is what it keeps.
-        if base == libc::MAP_FAILED || file.metadata()?.len() < length as u64 {
+        // SAFETY: a plain call on a descriptor that is open.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self {
-            base: base.cast(),
-            mapped: length,
-            length,
-        })
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: mapped by us, and nobody uses it any more.
-        unsafe { libc::munmap(self.base.cast(), self.mapped) };
+        let pages = MmapOptions::new().len(length).map_raw(file)?;
+        // Sealed now, so this is what it keeps.
+        if file.metadata()?.len() < length as u64 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(Self { pages, length })
     }
 }
 
