@@ -280,12 +280,9 @@ fn record(bytes: &[u8], offset: Micros) -> Option<Read> {
     let waited_last = xid == 0 && rechecked.last().is_some_and(|&last| last + 1 == statements);
     let noted_max = statements.saturating_add(u32::from(waited_last));
     // Otherwise all saw what the first one did.
-    let first = noted.first().map(|first| &first.snapshot);
-    let says_more = noted_max >= 2 || first != snapshot.as_ref();
-    if isolation != Some(Isolation::ReadCommitted) || !says_more {
-        noted.clear();
-    }
-    noted.retain(|one| one.statement < noted_max);
+    let says_more = noted_max >= 2 || noted.first().map(|one| &one.snapshot) != snapshot.as_ref();
+    let tells = isolation == Some(Isolation::ReadCommitted) && says_more;
+    noted.retain(|one| tells && one.statement < noted_max);
     let commit_lsn = (end_lsn > 0 && ended == Some(Ended::Committed)).then_some(end_lsn);
     Some(Read {
         lost,
@@ -350,8 +347,8 @@ fn first_snapshot(notes: &[u8]) -> Option<Option<Snapshot>> {
 }
 
 /// What statements saw, of what is noted about them; each that saw something else than the one
-/// before. One that failed because of another transaction, or inserted nothing, saw that. Outside `None` if that cannot
-/// be read.
+/// before. One that failed because of another transaction, or inserted nothing, saw that. `None`
+/// if they cannot be read.
 fn snapshots(notes: &[u8]) -> Option<Vec<StatementSnapshot>> {
     let mut noted: Vec<StatementSnapshot> = Vec::new();
     // The statement of the last note. What is noted first of a statement is what it saw itself.
