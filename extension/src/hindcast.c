@@ -67,7 +67,7 @@ hindcast_ExecutorStart(QueryDesc *query, int flags)
 	impose_read_only();
 	impose_snapshot(query);
 	if (noted && query->snapshot != InvalidSnapshot)
-		note_snapshot(query->snapshot, !clients);
+		note_snapshot(query->snapshot, clients ? PLACE_OWN : PLACE_NESTED);
 	else if (!noted && ring_exists())
 		transaction_left_out();
 
@@ -101,12 +101,19 @@ hindcast_ExecutorRun(RUN_PARAMETERS)
 		else
 			standard_ExecutorRun(RUN_ARGUMENTS);
 	}
-	PG_FINALLY();
+	PG_CATCH();
 	{
 		depth--;
+		note_failure(last_wait() != waited);
+		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	if (transaction_is_noted() && (last_wait() != waited || recheck_found(query)))
+	depth--;
+	if (!transaction_is_noted())
+		return;
+	if (recheck_left_out(query) && !IsInParallelMode())
+		note_snapshot(GetLatestSnapshot(), PLACE_BEHIND);
+	else if (last_wait() != waited || recheck_found(query))
 		note_recheck();
 }
 
@@ -123,11 +130,14 @@ hindcast_ExecutorFinish(QueryDesc *query)
 		else
 			standard_ExecutorFinish(query);
 	}
-	PG_FINALLY();
+	PG_CATCH();
 	{
 		depth--;
+		note_failure(last_wait() != waited);
+		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	depth--;
 	/* Foreign keys are checked here. */
 	if (transaction_is_noted() && last_wait() != waited)
 		note_recheck();
@@ -168,7 +178,7 @@ note_utility(PlannedStmt *statement, ProcessUtilityContext context)
 	if (IsAbortedTransactionBlockState() || !ActiveSnapshotSet())
 		return;
 	if (transaction_is_noted())
-		note_snapshot(GetActiveSnapshot(), !clients);
+		note_snapshot(GetActiveSnapshot(), clients ? PLACE_OWN : PLACE_NESTED);
 	else if (ring_exists())
 		transaction_left_out();
 }
@@ -203,11 +213,15 @@ hindcast_ProcessUtility(UTILITY_PARAMETERS)
 		else
 			standard_ProcessUtility(UTILITY_ARGUMENTS);
 	}
-	PG_FINALLY();
+	PG_CATCH();
 	{
 		depth--;
+		if (copies)
+			note_failure(last_wait() != waited);
+		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	depth--;
 	if (imposed)
 		PopActiveSnapshot();
 	if (copies && transaction_is_noted() && last_wait() != waited)

@@ -138,11 +138,19 @@ typedef enum NoteKind
 	NOTE_RECHECK
 } NoteKind;
 
+/* Whose a snapshot is. Of rechecks it says nothing. In records as well. */
+typedef enum NotePlace
+{
+	PLACE_OWN,					/* the statement's */
+	PLACE_NESTED,				/* of something within the statement, or behind it */
+	PLACE_BEHIND				/* what could be seen when it was through: that is what decided */
+} NotePlace;
+
 typedef struct Note
 {
 	uint32		statement;
 	uint8		kind;
-	uint8		nested;			/* not for rechecks */
+	uint8		place;
 	uint16		unused;
 } Note;
 
@@ -160,8 +168,9 @@ typedef struct SnapshotNote
 	MAXALIGN(offsetof(SnapshotNote, running) + (count) * sizeof(TransactionId))
 
 extern FullTransactionId full_xid(TransactionId xid);
-extern void note_snapshot(Snapshot snapshot, bool nested);
+extern void note_snapshot(Snapshot snapshot, NotePlace place);
 extern void note_recheck(void);
+extern void note_failure(bool waited);
 extern RingPart notes(void);
 extern void forget_notes(void);
 extern void *grown(void *bytes, Size *room, Size needed);
@@ -213,6 +222,7 @@ extern void identity_init(void);
 
 extern void recheck_watch(QueryDesc *query);
 extern bool recheck_found(QueryDesc *query);
+extern bool recheck_left_out(QueryDesc *query);
 extern TimestampTz last_wait(void);
 
 /* impose.c */

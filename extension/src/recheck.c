@@ -94,17 +94,42 @@ recheck_watch(QueryDesc *query)
 		(void) watch_node(query->planstate, NULL);
 }
 
+/* How many rows a plan gives that only says them, or 0 if that is not known. */
+static uint64
+rows_of(Plan *plan)
+{
+	if (IsA(plan, ValuesScan))
+		return list_length(((ValuesScan *) plan)->values_lists);
+	return IsA(plan, Result) && outerPlan(plan) == NULL ? 1 : 0;
+}
+
 /*
- * Whether ON CONFLICT DO NOTHING may have found a row, which need not be one that the snapshot
- * shows. How many rows one below the top was given is not known.
+ * Whether ON CONFLICT DO NOTHING may have found a row. How many rows one below the top was given
+ * is not known.
  */
 static bool
 left_out(ModifyTableState *node)
 {
 	ModifyTable *plan = (ModifyTable *) node->ps.plan;
+	uint64		inserted = node->ps.state->es_processed;
+#if PG_VERSION_NUM >= 140000
+	Plan	   *source = outerPlan(plan);
+#else
+	Plan	   *source = linitial(plan->plans);
+#endif
 
 	return plan->onConflictAction == ONCONFLICT_NOTHING &&
-		(!node->canSetTag || node->ps.state->es_processed == 0);
+		(!node->canSetTag || inserted == 0 || inserted < rows_of(source));
+}
+
+static bool
+any_left_out(PlanState *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, ModifyTableState) && left_out((ModifyTableState *) node))
+		return true;
+	return planstate_tree_walker(node, any_left_out, context);
 }
 
 static bool
@@ -113,8 +138,7 @@ found(PlanState *node, void *context)
 	if (node == NULL)
 		return false;
 	if (IsA(node, ModifyTableState) &&
-		(((ModifyTableState *) node)->mt_epqstate.recheckestate != NULL ||
-		 left_out((ModifyTableState *) node)))
+		((ModifyTableState *) node)->mt_epqstate.recheckestate != NULL)
 		return true;
 	if (IsA(node, LockRowsState))
 	{
@@ -136,6 +160,18 @@ recheck_found(QueryDesc *query)
 	if (query->operation == CMD_SELECT && statement->rowMarks == NIL && !statement->hasModifyingCTE)
 		return false;
 	return !IsolationUsesXactSnapshot() && found(query->planstate, NULL);
+}
+
+/*
+ * Whether it left out a row since there was one. That need not be one that its snapshot shows, and
+ * it holds no lock on it.
+ */
+bool
+recheck_left_out(QueryDesc *query)
+{
+	if (query->operation != CMD_INSERT && !query->plannedstmt->hasModifyingCTE)
+		return false;
+	return !IsolationUsesXactSnapshot() && any_left_out(query->planstate, NULL);
 }
 
 /* When the session began to wait for a lock last, or 0. */

@@ -9,6 +9,8 @@
 #include "hindcast.h"
 
 #include "access/xact.h"
+#include "storage/lwlock.h"
+#include "storage/procarray.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
@@ -29,6 +31,9 @@ static Size last_snapshot;
 /* The statement of the last recheck, or NO_STATEMENT. */
 #define NO_STATEMENT PG_UINT32_MAX
 static uint32 last_recheck = NO_STATEMENT;
+
+/* What can be seen when a statement has failed. */
+static SnapshotData behind_failure = {SNAPSHOT_MVCC};
 
 /*
  * An id with its epoch. It is derived from one that is known in full and was the next one not long
@@ -84,7 +89,7 @@ grown(void *old, Size *old_room, Size needed)
 
 /* A new note at the end, or NULL: then it is counted as left out. */
 static Note *
-add_note(Size length, NoteKind kind, bool nested)
+add_note(Size length, NoteKind kind, NotePlace place)
 {
 	char	   *enough = grown(bytes, &room, used + length);
 	Note	   *note;
@@ -99,7 +104,7 @@ add_note(Size length, NoteKind kind, bool nested)
 	used += length;
 	note->statement = transaction_statements();
 	note->kind = kind;
-	note->nested = nested;
+	note->place = place;
 	note->unused = 0;
 	return note;
 }
@@ -116,9 +121,25 @@ same_as_last(FullTransactionId xmin, FullTransactionId xmax, uint32 count, const
 		memcmp(last->running, running, count * sizeof(TransactionId)) == 0;
 }
 
+/* Memory for it is taken before, since where a statement has failed nothing else may. */
+static void
+prepare_for_failure(void)
+{
+	if (behind_failure.xip != NULL)
+		return;
+	behind_failure.subxip = malloc(GetMaxSnapshotSubxidCount() * sizeof(TransactionId));
+	if (behind_failure.subxip == NULL)
+		return;
+	behind_failure.xip = malloc(GetMaxSnapshotXidCount() * sizeof(TransactionId));
+	if (behind_failure.xip != NULL)
+		return;
+	free(behind_failure.subxip);
+	behind_failure.subxip = NULL;
+}
+
 /* Notes what the statement at hand sees, unless that is what the one before saw. */
 void
-note_snapshot(Snapshot snapshot, bool nested)
+note_snapshot(Snapshot snapshot, NotePlace place)
 {
 	/* A standby knows no difference between transactions and their subtransactions. */
 	TransactionId *running = snapshot->takenDuringRecovery ? snapshot->subxip : snapshot->xip;
@@ -128,9 +149,12 @@ note_snapshot(Snapshot snapshot, bool nested)
 	Size		start = used;
 	SnapshotNote *note;
 
-	if (snapshot->snapshot_type != SNAPSHOT_MVCC || same_as_last(xmin, xmax, count, running))
+	prepare_for_failure();
+	if (snapshot->snapshot_type != SNAPSHOT_MVCC)
 		return;
-	note = (SnapshotNote *) add_note(SNAPSHOT_NOTE_LENGTH(count), NOTE_SNAPSHOT, nested);
+	if (place != PLACE_BEHIND && same_as_last(xmin, xmax, count, running))
+		return;
+	note = (SnapshotNote *) add_note(SNAPSHOT_NOTE_LENGTH(count), NOTE_SNAPSHOT, place);
 	if (note == NULL)
 		return;
 	note->xmin = xmin;
@@ -142,23 +166,67 @@ note_snapshot(Snapshot snapshot, bool nested)
 	last_snapshot = start;
 }
 
+static void
+add_recheck(void)
+{
+	if (last_recheck == transaction_statements())
+		return;
+	last_recheck = transaction_statements();
+	(void) add_note(sizeof(Note), NOTE_RECHECK, PLACE_OWN);
+}
+
 /*
  * Notes that the statement at hand waited for a lock, or found a row changed since its snapshot.
  *
  * It saw more than its snapshot: at most what had committed when its transaction did. One without
- * an id, as when INSERT ... ON CONFLICT DO NOTHING found a row, has no place among the commits. So
- * what can be seen by now is noted behind it, as that of the next statement.
+ * an id has no place among the commits. So what can be seen by now is noted behind it, as that of
+ * the next statement.
  */
 void
 note_recheck(void)
 {
 	if (!TransactionIdIsValid(GetTopTransactionIdIfAny()) && !IsolationUsesXactSnapshot() &&
 		!IsInParallelMode())
-		note_snapshot(GetLatestSnapshot(), true);
-	if (last_recheck == transaction_statements())
+		note_snapshot(GetLatestSnapshot(), PLACE_NESTED);
+	add_recheck();
+}
+
+/* Whether a statement failed because of what another transaction had done, seen or not. */
+static bool
+lost(int error, bool waited)
+{
+	switch (error)
+	{
+		case ERRCODE_UNIQUE_VIOLATION:
+		case ERRCODE_EXCLUSION_VIOLATION:
+		case ERRCODE_FOREIGN_KEY_VIOLATION:
+			return true;
+			/* These waited in vain: what they waited for was not over. */
+		case ERRCODE_LOCK_NOT_AVAILABLE:
+		case ERRCODE_T_R_DEADLOCK_DETECTED:
+		case ERRCODE_QUERY_CANCELED:
+			return false;
+		default:
+			return waited;
+	}
+}
+
+/*
+ * A statement is failing: to be called while its error is being handled. If it failed because
+ * of another transaction, that has committed, and can be seen now. That is noted as what the
+ * statement saw, before any lock is given back: who waited for one is not in it.
+ *
+ * The error may have come while a lock of the server's memory was held.
+ */
+void
+note_failure(bool waited)
+{
+	if (!transaction_is_noted() || IsolationUsesXactSnapshot() || !lost(geterrcode(), waited))
 		return;
-	last_recheck = transaction_statements();
-	(void) add_note(sizeof(Note), NOTE_RECHECK, false);
+	if (behind_failure.xip != NULL && !LWLockHeldByMe(ProcArrayLock))
+		note_snapshot(GetSnapshotData(&behind_failure), PLACE_BEHIND);
+	else
+		add_recheck();
 }
 
 RingPart

@@ -119,7 +119,7 @@ show_notes(char *at, Size length, Datum *values)
 			at += SNAPSHOT_NOTE_LENGTH(snapshot->count);
 			add(&snapshots, snapshot_text(snapshot));
 			add(&statements, Int32GetDatum((int32) note->statement));
-			add(&nested, BoolGetDatum(note->nested != 0));
+			add(&nested, BoolGetDatum(note->place != PLACE_OWN));
 		}
 		else
 		{

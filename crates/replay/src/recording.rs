@@ -257,11 +257,12 @@ impl Recording {
     /// Of changed code: whether a transaction failed originally because of what another one did at
     /// the time: serialization, deadlock, a lock, a unique key or an exclusion.
     pub fn lost_a_conflict(&self, tx: Tx) -> bool {
-        self.error(tx).is_some_and(|error| {
-            ["(40001)", "(40P01)", "(55P03)", "(23505)", "(23P01)"]
-                .iter()
-                .any(|state| error.ends_with(state))
-        })
+        self.failed_as(tx, &["(40001)", "(40P01)", "(55P03)", "(23505)", "(23P01)"])
+    }
+
+    fn failed_as(&self, tx: Tx, states: &[&str]) -> bool {
+        let ends = |error: &str| states.iter().any(|state| error.ends_with(state));
+        self.error(tx).is_some_and(ends)
     }
 
     /// Of changed code: the error that made a transaction fail originally, `message (SQLSTATE)`.
@@ -541,11 +542,11 @@ impl<'a> Loading<'a> {
             Outcome::Prepared { .. } => Fate::Prepared,
             Outcome::Unknown => Fate::Unknown,
         };
-        let knows_statements = self.note_order(tx, fate, &recorded);
         if self.scope.changed && fate == Fate::Aborted {
             let error = recorded.server_bytes.as_deref().and_then(first_error);
             self.recording.errors.extend(error.map(|error| (tx, error)));
         }
+        let knows_statements = self.note_order(tx, fate, &recorded);
         let inserts = !self.scope.changed && fate == Fate::Committed;
         let draws_told = !recorded.drawn.iter().all(Drawn::is_of_sequence);
         let drawn = told_or_shown(recorded.drawn, recorded.sequence_values);
@@ -605,7 +606,10 @@ impl<'a> Loading<'a> {
             self.committed
                 .extend(recorded.commit_lsn.map(|lsn| (tx, lsn)));
         }
-        let statements = StatementSights::of(recorded);
+        // What a statement saw does not tell what it waited for in vain.
+        let vain = ["(40001)", "(40P01)", "(55P03)", "(57014)"];
+        let in_vain = self.recording.failed_as(tx, &vain);
+        let statements = StatementSights::of(recorded).filter(|_| !in_vain);
         let knows_statements = statements.is_some();
         match statements {
             Some(sights) => self.statements.push((tx, sights)),

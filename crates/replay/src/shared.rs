@@ -214,7 +214,8 @@ impl Shared {
         let recorded = self.recording.transaction(tx);
         let looks = self.looks(tx);
         let statements = self.statements(tx, &looks);
-        let acts_late = self.recording.lost_a_conflict(tx);
+        // Where it is known what it lost to, its statement waits for just that.
+        let acts_late = self.recording.lost_a_conflict(tx) && !recorded.knows_statements;
         let own = recorded
             .request
             .map(|(request, _)| (request, self.recording.own(request)));

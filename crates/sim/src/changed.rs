@@ -158,6 +158,7 @@ fn moved(op: Op, rows: u8) -> Op {
     match op {
         Op::Read(row) => Op::Read(next(row)),
         Op::Write(row, value) => Op::Write(next(row), value),
+        Op::Insert(row, value) => Op::Insert(next(row), value),
         Op::LockRow(row, mode) => Op::LockRow(next(row), mode),
         op => op,
     }

@@ -11,6 +11,8 @@
 //! - Rows can be locked without writing, for update or shared, and so can advisory keys.
 //! - Waiting in a circle fails the transaction that closes it.
 //! - Rolling back to a savepoint undoes writes and releases the locks taken since.
+//! - A row with the value 0 can be inserted. Inserting one that is there fails, whatever the
+//!   snapshot shows: in a savepoint of its own, which has an id and is rolled back to.
 //!
 //! Nothing here is concurrent: a statement that would wait says so and is tried again at a later
 //! step.
@@ -35,6 +37,8 @@ pub enum Mode {
 pub enum Op {
     Read(u8),
     Write(u8, u64),
+    /// `SAVEPOINT`, `INSERT`, and where that fails `ROLLBACK TO`. Under READ COMMITTED only.
+    Insert(u8, u64),
     /// `SELECT … FOR UPDATE` or `FOR SHARE`: reads as well.
     LockRow(u8, Mode),
     /// `pg_advisory_xact_lock`.
@@ -57,6 +61,8 @@ pub enum Answer {
     /// Could not serialize access due to concurrent update.
     Serialization,
     Deadlock,
+    /// There is such a row.
+    Duplicate,
 }
 
 impl Answer {
@@ -163,6 +169,13 @@ impl Database {
     }
 
     pub fn take_snapshot(&mut self, handle: Handle) -> Snapshot {
+        let snapshot = self.visible_now(handle);
+        self.tx(handle).snapshot = Some(snapshot.clone());
+        snapshot
+    }
+
+    /// What a snapshot would show.
+    pub fn visible_now(&self, handle: Handle) -> Snapshot {
         let xmax = Xid(self.latest_completed + 1);
         let others = self
             .open
@@ -171,18 +184,16 @@ impl Database {
             .filter(|&(other, _)| other != handle);
         let running = others.filter_map(|(_, open)| open.as_ref()?.xid);
         let in_progress: BTreeSet<Xid> = running.filter(|&xid| xid < xmax).collect();
-        let snapshot = Snapshot {
+        Snapshot {
             xmin: in_progress.first().copied().unwrap_or(xmax),
             xmax,
             in_progress: in_progress.into_iter().collect(),
-        };
-        self.tx(handle).snapshot = Some(snapshot.clone());
-        snapshot
+        }
     }
 
     fn needs(&self, op: Op) -> Option<(Lockable, Mode)> {
         match op {
-            Op::Write(row, _) => Some((row, Mode::Exclusive)),
+            Op::Write(row, _) | Op::Insert(row, _) => Some((row, Mode::Exclusive)),
             Op::LockRow(row, mode) => Some((row, mode)),
             Op::Advisory(key) => Some((self.rows.len() as u8 + key, Mode::Exclusive)),
             Op::Read(_) | Op::Savepoint | Op::RollbackTo => None,
@@ -262,13 +273,21 @@ impl Database {
             if on_row {
                 self.assign_xid(handle);
             }
+            if let Op::Insert(row, _) = op {
+                let id = self.next_xid;
+                self.next_xid += 1;
+                if self.latest(row) != 0 {
+                    self.latest_completed = self.latest_completed.max(id);
+                    return Some(Answer::Duplicate);
+                }
+            }
             self.holders[lock.0 as usize].push((handle, lock.1));
             self.tx(handle).locked.push(lock);
         }
         Some(match op {
             Op::LockRow(row, _) if self.rechecks(handle, op) => Answer::Value(self.latest(row)),
             Op::Read(row) | Op::LockRow(row, _) => Answer::Value(self.read(handle, row)),
-            Op::Write(row, value) => {
+            Op::Write(row, value) | Op::Insert(row, value) => {
                 let xid = self.assign_xid(handle);
                 self.rows[row as usize].push(Version { xid, value });
                 self.tx(handle).wrote.push(row);

@@ -22,6 +22,10 @@ pub struct Habits {
     pub advisory_locks: usize,
     /// Percent of statements that set a savepoint or roll back to one.
     pub savepoints: usize,
+    /// Rows behind the others, which are only inserted and read.
+    pub keys: usize,
+    /// Percent of statements that insert one, of transactions under READ COMMITTED.
+    pub inserts: usize,
     /// Percent of transactions that end with a rollback of their own choice.
     pub rollbacks: usize,
     /// Percent of transactions under READ COMMITTED.
@@ -51,6 +55,8 @@ pub struct Handler {
     state: u64,
     transactions_left: usize,
     stage: Stage,
+    /// A row that somebody else has inserted: it is looked at next.
+    lost: Option<u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +65,7 @@ enum Stage {
     Within {
         statements_left: usize,
         read_only: bool,
+        read_committed: bool,
     },
     Failed,
 }
@@ -70,6 +77,7 @@ impl Handler {
             state: mix(input),
             transactions_left: 1 + (mix(input ^ 1) % habits.transactions_max as u64) as usize,
             stage: Stage::Between,
+            lost: None,
         }
     }
 
@@ -88,18 +96,23 @@ impl Handler {
                 }
                 self.transactions_left -= 1;
                 let statements_left = 1 + self.draw() % self.habits.statements_max;
+                let statements_left = match self.draw().is_multiple_of(16) {
+                    true => 0,
+                    false => statements_left,
+                };
+                let read_only = self.draw().is_multiple_of(3);
+                let early_xid = self.draw().is_multiple_of(10);
+                let read_committed = self.habits.read_committed > 0
+                    && self.draw() % 100 < self.habits.read_committed;
+                self.lost = None;
                 self.stage = Stage::Within {
-                    statements_left: if self.draw().is_multiple_of(16) {
-                        0
-                    } else {
-                        statements_left
-                    },
-                    read_only: self.draw().is_multiple_of(3),
+                    statements_left,
+                    read_only,
+                    read_committed,
                 };
                 Action::Begin(Begins {
-                    early_xid: self.draw().is_multiple_of(10),
-                    read_committed: self.habits.read_committed > 0
-                        && self.draw() % 100 < self.habits.read_committed,
+                    early_xid,
+                    read_committed,
                 })
             }
             Stage::Within {
@@ -114,12 +127,22 @@ impl Handler {
             Stage::Within {
                 statements_left,
                 read_only,
+                read_committed,
             } => {
                 self.stage = Stage::Within {
                     statements_left: statements_left - 1,
                     read_only,
+                    read_committed,
                 };
-                Action::Do(self.statement(read_only))
+                let op = match (self.lost.take(), self.statement(read_only)) {
+                    (Some(row), _) => Op::Read(row),
+                    (None, Op::Insert(row, _)) if !read_committed => Op::Read(row),
+                    (None, op) => op,
+                };
+                if let Op::Insert(row, _) = op {
+                    self.lost = Some(row);
+                }
+                Action::Do(op)
             }
             Stage::Failed => {
                 // Most services try again.
@@ -138,6 +161,7 @@ impl Handler {
             self.habits.row_locks,
             self.habits.advisory_locks,
             self.habits.savepoints,
+            self.habits.inserts,
         ];
         let mut end = 0;
         let kind = shares.iter().position(|share| {
@@ -152,6 +176,10 @@ impl Handler {
             Some(2) => Op::Advisory((self.draw() % self.habits.advisory) as u8),
             Some(3) if self.draw().is_multiple_of(2) => Op::Savepoint,
             Some(3) => Op::RollbackTo,
+            Some(4) => {
+                let key = self.habits.rows + self.draw() % self.habits.keys;
+                Op::Insert(key as u8, self.state)
+            }
             _ => Op::Read(row),
         }
     }
@@ -162,7 +190,11 @@ impl Handler {
             Answer::Done => 1,
             Answer::Serialization => 2,
             Answer::Deadlock => 3,
+            Answer::Duplicate => 4,
         };
+        if answer != Answer::Duplicate {
+            self.lost = None;
+        }
         self.state = mix(self.state ^ told);
         if answer.failed() {
             self.stage = Stage::Failed;

@@ -60,6 +60,8 @@ pub struct Look {
     pub snapshot: Snapshot,
     /// It went on with a version of its row that the snapshot did not show.
     pub rechecked: bool,
+    /// What could be seen when it had failed because of a row that is there.
+    pub behind: Option<Snapshot>,
 }
 
 impl Transaction {
@@ -97,6 +99,7 @@ pub struct Traits {
     pub advisory_locks: bool,
     pub savepoints: bool,
     pub read_committed: bool,
+    pub inserts: bool,
     /// Fewer connections than workers.
     pub small_pool: Option<Hold>,
 }
@@ -115,6 +118,8 @@ impl History {
             row_locks: share(traits.row_locks, rng.between(0, 20)),
             advisory_locks: share(traits.advisory_locks, rng.between(0, 12)),
             savepoints: share(traits.savepoints, rng.between(0, 20)),
+            keys: if traits.inserts { 3 } else { 0 },
+            inserts: share(traits.inserts, 40),
             rollbacks: rng.between(0, 15),
             read_committed: match traits.read_committed {
                 true => rng.between(30, 100),
@@ -212,6 +217,7 @@ impl Director for Recorder {
             statement: transaction.statements.len(),
             snapshot: snapshot.clone(),
             rechecked: false,
+            behind: None,
         });
         Ok(())
     }
@@ -223,6 +229,11 @@ impl Director for Recorder {
     fn rechecked(&mut self, at: Place) {
         let last = self.transaction(at).looks.last_mut();
         last.expect("it looked").rechecked = true;
+    }
+
+    fn lost(&mut self, at: Place, behind: Snapshot) {
+        let last = self.transaction(at).looks.last_mut();
+        last.expect("it looked").behind = Some(behind);
     }
 
     fn sent(&mut self, at: Place) {

@@ -48,6 +48,8 @@ pub struct Rules {
     /// that a statement which waited for a writer saw that one.
     pub later_looks: bool,
     pub rechecks: bool,
+    /// One that could not insert a row saw what could be seen when it had failed.
+    pub losers: bool,
     /// Levels computed wrongly on purpose.
     pub slip: Option<Slip>,
     /// Whether snapshots are compared as sets. Without, only what the service reads can give a
@@ -62,6 +64,7 @@ impl Rules {
         c: true,
         later_looks: true,
         rechecks: true,
+        losers: true,
         slip: None,
         compare_sets: true,
     };
@@ -163,14 +166,16 @@ impl History {
             if t.is_blind(seen) || look != of && !rules.later_looks {
                 continue;
             }
-            let as_good_as = match seen.rechecked && rules.rechecks {
-                true => t.looks.get(nth + 1),
-                false => Some(seen),
+            let behind = seen.behind.as_ref().filter(|_| rules.losers);
+            let as_good_as = match (behind, seen.rechecked && rules.rechecks) {
+                (Some(behind), _) => Some(behind),
+                (None, true) if seen.behind.is_none() => {
+                    t.looks.get(nth + 1).map(|next| &next.snapshot)
+                }
+                (None, _) => Some(&seen.snapshot),
             };
             match as_good_as {
-                Some(seen) => snapshots
-                    .insert_look(look, of, &seen.snapshot)
-                    .expect(ordered),
+                Some(seen) => snapshots.insert_look(look, of, seen).expect(ordered),
                 None => snapshots.insert_end(look, of),
             }
         }
@@ -510,7 +515,8 @@ impl Director for Replayer<'_> {
         let look = recorded.looks.get(nth);
         let look = look.ok_or_else(|| Objection(format!("{at:?} did not look originally")))?;
         // What went on with newer rows saw more than its snapshot.
-        if self.options.rules.compare_sets && !look.rechecked && !recorded.is_blind(look) {
+        let saw_more = look.rechecked || look.behind.is_some();
+        if self.options.rules.compare_sets && !saw_more && !recorded.is_blind(look) {
             let recorded = &look.snapshot;
             for &t in &self.executed {
                 let (Some(writer), Some(xid)) = (self.tx_of[t], self.history.transactions[t].xid)

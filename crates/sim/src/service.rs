@@ -133,6 +133,9 @@ pub trait Director {
     fn took_snapshot(&mut self, at: Place, snapshot: &Snapshot) -> Result<(), Objection>;
     /// The statement at hand went on with what its snapshot did not show.
     fn rechecked(&mut self, _at: Place) {}
+
+    /// The statement failed because of a row that is there. `behind`: what can be seen by now.
+    fn lost(&mut self, _at: Place, _behind: Snapshot) {}
     /// What to execute in place of a statement.
     fn instead(&self, op: Op) -> Op {
         op
@@ -284,7 +287,7 @@ impl Service {
             has_connection: false,
         };
         Self {
-            database: Database::new(habits.rows, habits.advisory),
+            database: Database::new(habits.rows + habits.keys, habits.advisory),
             resources,
             strategy,
             rng,
@@ -459,6 +462,9 @@ impl Service {
         };
         if rechecks {
             director.rechecked(at);
+        }
+        if answer == Answer::Duplicate {
+            director.lost(at, self.database.visible_now(handle));
         }
         director.executed(at, statement, op, answer)?;
         Ok(Some(answer))

@@ -165,6 +165,9 @@ impl Looking<'_> {
         let writers = &self.index.writers;
         let end = writers.partition_point(|writer| writer.xid < snapshot.xmax.0);
         let visible = writers[..end].iter().rev().take(LOOKED_AT_MAX);
+        // Its own id, too, is below where another one of its snapshot ends.
+        let others = |writer: &&Writer| writer.at as usize != self.at;
+        let visible = visible.filter(others);
         let visible = visible.filter(|writer| snapshot.sees(hindcast_trace::Xid(writer.xid)));
         let mattering = visible.filter(|writer| self.matters(writer.at as usize));
         // Ids are given when something is written: the order of commits is another one.

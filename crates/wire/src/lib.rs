@@ -49,7 +49,7 @@ pub use digest::{ResultDigest, RowHasher, ShapeHasher};
 pub use frame::Direction;
 pub use message::backend::Status;
 pub use observer::{
-    Context, Cut, Event, Keeping, Look, ObservedTransaction, Observer, ObserverOptions,
+    Context, Cut, Event, Failure, Keeping, Look, ObservedTransaction, Observer, ObserverOptions,
     ProtocolError, SequenceColumns, Source,
 };
 pub use values::values_of;

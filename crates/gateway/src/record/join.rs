@@ -21,8 +21,8 @@ use std::sync::Arc;
 use hindcast_trace::{
     Drawn, Isolation, Micros, Outcome, SessionId, Snapshot, StatementSnapshot, Xid,
 };
-use hindcast_wire::ObservedTransaction;
 use hindcast_wire::sql::Fingerprint;
+use hindcast_wire::{Failure, ObservedTransaction};
 
 /// Records of a process that no session of ours turned out to be are forgotten after so long, in
 /// microseconds of the recording.
@@ -48,6 +48,8 @@ pub(super) struct Seen {
     pub completed: u32,
     pub statements: u32,
     pub outcome: Outcome,
+    /// Statements that were answered with an error.
+    pub failures: Vec<Failure>,
     /// Calls of functions by the protocol, which the server does not count.
     pub calls: u32,
 }
@@ -279,13 +281,9 @@ impl<T> Session<T> {
             let passed = self.records.drain(..at);
             joined.extend(passed.map(|record| Joined::Extra(id, record)));
             if let Some(mut record) = self.records.pop_front() {
-                if !seen.is_numbered_as(&record) {
-                    record.statement_snapshots.clear();
-                    record.rechecked.clear();
-                    record.drawn.retain(|draw| !draw.undone);
-                    let drawn = record.drawn.iter_mut();
-                    drawn.for_each(|draw| draw.drawn.statement = None);
-                    record.commit_lsn = None;
+                match seen.numbers(&record) {
+                    Some(numbers) => record.renumber(&numbers),
+                    None => record.forget_statements(),
                 }
                 joined.push(Joined::Whole(what, record));
             }
@@ -308,6 +306,52 @@ impl<T> Session<T> {
     }
 }
 
+/// SQLSTATE of a statement in a block that has failed.
+const REFUSED: &[u8; 5] = b"25P02";
+
+/// Whether a statement fails so when it runs, and not when it is parsed.
+fn is_of_running(failure: &Failure) -> bool {
+    !failure.sqlstate.starts_with(b"42")
+}
+
+/// What the wire calls the statements that the server has counted.
+enum Numbers {
+    Same,
+    Of {
+        of: Vec<u32>,
+        /// What comes behind the last one.
+        end: u32,
+    },
+}
+
+impl Record {
+    fn renumber(&mut self, numbers: &Numbers) {
+        let Numbers::Of { of, end } = numbers else {
+            return;
+        };
+        let number = |at: u32| of.get(at as usize).copied().unwrap_or(*end);
+        for one in &mut self.statement_snapshots {
+            one.statement = number(one.statement);
+        }
+        for statement in &mut self.rechecked {
+            *statement = number(*statement);
+        }
+        for draw in &mut self.drawn {
+            draw.drawn.statement = draw.drawn.statement.map(number);
+        }
+    }
+
+    /// Which of its statements saw and drew what is not known.
+    fn forget_statements(&mut self) {
+        self.statement_snapshots.clear();
+        self.rechecked.clear();
+        self.drawn.retain(|draw| !draw.undone);
+        let drawn = self.drawn.iter_mut();
+        drawn.for_each(|draw| draw.drawn.statement = None);
+        self.commit_lsn = None;
+    }
+}
+
 impl Seen {
     pub fn of(observed: &ObservedTransaction) -> Self {
         // It goes past everything that counts statements.
@@ -319,14 +363,48 @@ impl Seen {
             completed: observed.completed.saturating_sub(calls),
             statements: observed.statement_count.saturating_sub(calls),
             outcome: observed.outcome.clone(),
+            failures: observed.failures.clone(),
             calls,
         }
     }
 
-    /// Whether both sides mean the same by a statement's number.
-    fn is_numbered_as(&self, record: &Record) -> bool {
-        let all_ran = self.completed == self.statements && self.calls == 0;
-        all_ran && record.statements == self.statements && record.left_out == 0
+    /// What the wire calls each statement that the server has counted; `None` if that is not known.
+    ///
+    /// ```text
+    ///   wire     0 BEGIN  1 SAVEPOINT  2 INSERT fails  3 SELECT fails  4 ROLLBACK TO  5 COMMIT
+    ///   server   0        1            2               refused: none   3              4
+    /// ```
+    ///
+    /// The server counts what begins to run. It refuses what comes in a block that has failed, and
+    /// ends such a block without counting that.
+    fn numbers(&self, record: &Record) -> Option<Numbers> {
+        let all_told = self.completed as usize + self.failures.len() == self.statements as usize;
+        if !all_told || self.calls > 0 || record.left_out > 0 {
+            return None;
+        }
+        if self.failures.is_empty() {
+            return (record.statements == self.statements).then_some(Numbers::Same);
+        }
+        let failed_before = |next: u32| self.failures.iter().any(|one| one.statement + 1 == next);
+        let last = self.statements - 1;
+        let ends_failed = failed_before(last) && !failed_before(last + 1);
+        // Whether the others ran is seen by their number, or else by their errors.
+        let ways: [fn(&Failure) -> bool; 3] = [|_| true, |_| false, is_of_running];
+        ways.into_iter().find_map(|ran| {
+            let counts = |one: &Failure| one.sqlstate != *REFUSED && ran(one);
+            let mut failures = self.failures.iter().peekable();
+            let counted = (0..self.statements).filter(|&at| {
+                match failures.next_if(|one| one.statement == at) {
+                    Some(failure) => counts(failure),
+                    None => at != last || !ends_failed,
+                }
+            });
+            let of: Vec<u32> = counted.collect();
+            (of.len() == record.statements as usize).then_some(Numbers::Of {
+                of,
+                end: self.statements,
+            })
+        })
     }
 
     fn fits(&self, record: &Record, slack: Micros, late: Micros) -> bool {
@@ -374,6 +452,7 @@ mod tests {
             completed,
             statements: completed,
             outcome,
+            failures: Vec::new(),
             calls: 0,
         }
     }
@@ -519,6 +598,55 @@ mod tests {
         joiner.record(record(1, 60_000, 1, Ended::Aborted));
         joiner.server_until(100_000, SLACK);
         assert_eq!(brief(joiner.take()), [(Some(1), Some(1))]);
+    }
+
+    /// What the wire calls the statements that the server has counted, if that is known.
+    #[track_caller]
+    fn check(
+        statements: u32,
+        failures: &[(u32, &[u8; 5])],
+        counted: u32,
+        expected: Option<&[u32]>,
+    ) {
+        let failure = |&(statement, sqlstate): &(u32, &[u8; 5])| Failure {
+            statement,
+            sqlstate: *sqlstate,
+        };
+        let failures: Vec<Failure> = failures.iter().map(failure).collect();
+        let seen = Seen {
+            statements,
+            completed: statements - failures.len() as u32,
+            failures,
+            ..seen(0, 0, Outcome::Committed)
+        };
+        let numbers = seen.numbers(&record(1, 0, counted, Ended::Committed));
+        let numbers = numbers.map(|numbers| match numbers {
+            Numbers::Same => (0..counted).collect(),
+            Numbers::Of { of, .. } => of,
+        });
+        assert_eq!(numbers.as_deref(), expected);
+    }
+
+    #[test]
+    fn statements_are_numbered_as_on_the_wire_though_some_of_them_fail() {
+        const DUPLICATE: &[u8; 5] = b"23505";
+        const UNKNOWN_TABLE: &[u8; 5] = b"42P01";
+        check(3, &[], 3, Some(&[0, 1, 2]));
+        check(3, &[], 2, None);
+        // BEGIN, SAVEPOINT, INSERT fails, ROLLBACK TO, SELECT, COMMIT.
+        check(6, &[(2, DUPLICATE)], 6, Some(&[0, 1, 2, 3, 4, 5]));
+        // The same of a table that there is not, and with a statement before ROLLBACK TO.
+        check(6, &[(2, UNKNOWN_TABLE)], 5, Some(&[0, 1, 3, 4, 5]));
+        let refused = [(2, DUPLICATE), (3, REFUSED)];
+        check(7, &refused, 6, Some(&[0, 1, 2, 4, 5, 6]));
+        // One of each.
+        let both = [(2, UNKNOWN_TABLE), (5, DUPLICATE)];
+        check(8, &both, 7, Some(&[0, 1, 3, 4, 5, 6, 7]));
+        // BEGIN, INSERT fails, ROLLBACK.
+        check(3, &[(1, DUPLICATE)], 2, Some(&[0, 1]));
+        check(3, &[(1, UNKNOWN_TABLE)], 1, Some(&[0]));
+        check(1, &[(0, DUPLICATE)], 1, Some(&[0]));
+        check(6, &[(2, DUPLICATE)], 4, None);
     }
 
     #[test]

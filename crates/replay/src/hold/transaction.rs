@@ -416,8 +416,12 @@ impl Open {
             }
             _ => {}
         }
-        if is_through {
+        if is_through || tag == server::ERROR_RESPONSE && self.answered < self.statements() {
             self.note_through(&mut noted);
+        }
+        if tag == server::ERROR_RESPONSE {
+            // What was sent behind it is passed over.
+            self.answered = self.statements();
         }
         noted
     }

@@ -11,6 +11,7 @@ const LOCKS: Traits = Traits {
     advisory_locks: true,
     savepoints: false,
     read_committed: false,
+    inserts: false,
     small_pool: None,
 };
 
@@ -68,6 +69,17 @@ fn somebody_notices_when_a_statement_does_not_wait_for_the_writer_that_it_waited
         ..LOCKS
     };
     first_failure(traits, without(|rules| rules.rechecks = false), 100);
+}
+
+/// Who could not insert a row was in a savepoint, as Django's `get_or_create`.
+#[test]
+fn somebody_notices_when_who_lost_an_insert_does_not_wait_for_who_won() {
+    let traits = Traits {
+        read_committed: true,
+        inserts: true,
+        ..LOCKS
+    };
+    first_failure(traits, without(|rules| rules.losers = false), 100);
 }
 
 /// Row locks that are taken in replay need more than an order among themselves: a plain write in

@@ -157,6 +157,8 @@ pub struct ObservedTransaction {
     /// How many statements it had, and how many of them were answered without an error.
     pub statement_count: u32,
     pub completed: u32,
+    /// Those that were not, in their order.
+    pub failures: Vec<Failure>,
     /// Its statements in order, `BEGIN` and `COMMIT` included.
     pub statements: Vec<Arc<sql::Fingerprint>>,
     /// Hash over the fingerprints of all statements, those beyond [`limits::STATEMENTS_MAX`]
@@ -180,6 +182,15 @@ pub struct ObservedTransaction {
     /// prepared earlier, a batch that closes and prepares these stands in front.
     pub client_bytes: Option<Bytes>,
     pub cut: Cut,
+}
+
+/// A statement that was answered with an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Its index in its transaction.
+    pub statement: u32,
+    /// Zeros if the error had none.
+    pub sqlstate: [u8; 5],
 }
 
 /// What is missing because a limit was reached.

@@ -457,12 +457,11 @@ impl ServerSide {
 
     /// The open transaction, if any, failed.
     pub(super) fn failed_outside(&mut self, error: &[u8]) {
-        self.within_statement = false;
+        let within_statement = std::mem::take(&mut self.within_statement);
         self.drawn_columns.clear();
         if let Some(open) = &mut self.open {
             let sqlstate = Fields::parse(error).map_or(&b""[..], |fields| fields.sqlstate());
-            open.digest.error(sqlstate);
-            open.failed = true;
+            open.failed(sqlstate, within_statement);
         }
     }
 

@@ -11,7 +11,7 @@ use hindcast_model::{
 use super::ask::Told;
 use super::kept::Kept;
 use super::note::{Known, Note, Work};
-use super::observed::{Context, Cut, ObservedTransaction};
+use super::observed::{Context, Cut, Failure, ObservedTransaction};
 use crate::digest::{ResultDigest, ShapeHasher};
 use crate::limits;
 use crate::message::frontend::{self, Target};
@@ -72,6 +72,7 @@ pub(super) struct Open {
     statements: Vec<Arc<Fingerprint>>,
     statement_count: u32,
     completed: u32,
+    failures: Vec<Failure>,
     shape: ShapeHasher,
     pub digest: ResultDigest,
     locks: Vec<Lock>,
@@ -125,6 +126,7 @@ impl Open {
             statements: Vec::new(),
             statement_count: 0,
             completed: 0,
+            failures: Vec::new(),
             shape: ShapeHasher::new(),
             digest: ResultDigest::new(),
             locks: Vec::new(),
@@ -214,6 +216,18 @@ impl Open {
                     _ => target,
                 },
                 completed: (cx.lock_order)(),
+            });
+        }
+    }
+
+    /// The transaction failed, and if `within_statement` its last statement did.
+    pub fn failed(&mut self, sqlstate: &[u8], within_statement: bool) {
+        self.digest.error(sqlstate);
+        self.failed = true;
+        if within_statement && self.failures.len() < limits::NOTED_MAX {
+            self.failures.push(Failure {
+                statement: self.statement_count - 1,
+                sqlstate: sqlstate.try_into().unwrap_or_default(),
             });
         }
     }
@@ -337,6 +351,7 @@ impl Open {
             outcome: end.outcome,
             statement_count: self.statement_count,
             completed: self.completed,
+            failures: self.failures,
             statements: self.statements,
             shape: self.shape.value(),
             result_digest: self.digest.value(),

@@ -274,16 +274,15 @@ fn record(bytes: &[u8], offset: Micros) -> Option<Read> {
         _ => None,
     };
     let isolation = isolation_of(isolation);
-    let snapshot = noted.first().map(|first| first.snapshot.clone());
+    let snapshot = first_snapshot(notes)?;
     rechecked.retain(|&statement| statement < statements);
     // One that waited and wrote nothing saw more than its snapshot: what is noted behind it.
     let waited_last = xid == 0 && rechecked.last().is_some_and(|&last| last + 1 == statements);
     let noted_max = statements.saturating_add(u32::from(waited_last));
     // Otherwise all saw what the first one did.
-    if isolation != Some(Isolation::ReadCommitted) || noted_max < 2 {
-        noted.clear();
-    }
-    noted.retain(|one| one.statement < noted_max);
+    let says_more = noted_max >= 2 || noted.first().map(|one| &one.snapshot) != snapshot.as_ref();
+    let tells = isolation == Some(Isolation::ReadCommitted) && says_more;
+    noted.retain(|one| tells && one.statement < noted_max);
     let commit_lsn = (end_lsn > 0 && ended == Some(Ended::Committed)).then_some(end_lsn);
     Some(Read {
         lost,
@@ -330,8 +329,26 @@ fn subtransaction(xid: u64, bytes: &[u8]) -> Option<(Xid, bool)> {
     Some((id, one.u32()? != 0))
 }
 
+/// `PLACE_BEHIND`: of a snapshot that shows what made a statement fail, or insert nothing.
+const BEHIND: u8 = 2;
+
+/// What the first statement saw, whether it failed or not.
+fn first_snapshot(notes: &[u8]) -> Option<Option<Snapshot>> {
+    let mut rest = Fields(notes);
+    while !rest.0.is_empty() {
+        let &[.., kind, _, _, _] = rest.take(STATEMENT_NOTE)? else {
+            return None;
+        };
+        if kind == 0 {
+            return Some(Some(snapshot(&mut rest)?));
+        }
+    }
+    Some(None)
+}
+
 /// What statements saw, of what is noted about them; each that saw something else than the one
-/// before. Outside `None` if that cannot be read.
+/// before. One that failed because of another transaction, or inserted nothing, saw that. `None`
+/// if they cannot be read.
 fn snapshots(notes: &[u8]) -> Option<Vec<StatementSnapshot>> {
     let mut noted: Vec<StatementSnapshot> = Vec::new();
     // The statement of the last note. What is noted first of a statement is what it saw itself.
@@ -339,7 +356,7 @@ fn snapshots(notes: &[u8]) -> Option<Vec<StatementSnapshot>> {
     let mut rest = Fields(notes);
     while !rest.0.is_empty() {
         let statement = rest.u32()?;
-        let &[kind, nested, ..] = rest.take(STATEMENT_NOTE - 4)? else {
+        let &[kind, place, ..] = rest.take(STATEMENT_NOTE - 4)? else {
             return None;
         };
         // NOTE_SNAPSHOT; the others have nothing but their heads.
@@ -349,13 +366,14 @@ fn snapshots(notes: &[u8]) -> Option<Vec<StatementSnapshot>> {
         let snapshot = snapshot(&mut rest)?;
         // What a function within a statement saw is what the next one saw, if nothing else is
         // noted of that.
-        let is_its = noted.is_empty() || nested == 0 && last != Some(statement);
+        let is_first = noted.is_empty() || place == 0 && last != Some(statement);
         last = Some(statement);
-        let statement = match is_its {
+        let statement = match is_first || place == BEHIND {
             true => statement.saturating_sub(1),
             false => statement,
         };
-        noted.retain(|one| one.statement != statement);
+        // Nothing that was noted within a statement that failed is later than this.
+        noted.retain(|one| one.statement < statement);
         noted.push(StatementSnapshot {
             statement,
             snapshot,
@@ -589,13 +607,16 @@ mod tests {
         }
     }
 
-    /// Notes of snapshots that are told apart by their xmax: statement, nested, xmax.
+    const OWN: u8 = 0;
+    const NESTED: u8 = 1;
+
+    /// Notes of snapshots that are told apart by their xmax: statement, place, xmax.
     #[track_caller]
-    fn check(noted: &[(u32, bool, u64)], expected: &[(u32, u64)]) {
+    fn check(noted: &[(u32, u8, u64)], expected: &[(u32, u64)]) {
         let mut notes = Vec::new();
-        for &(statement, nested, xmax) in noted {
+        for &(statement, place, xmax) in noted {
             notes.extend(statement.to_le_bytes());
-            notes.extend([0, u8::from(nested), 0, 0]);
+            notes.extend([0, place, 0, 0]);
             for number in [10, xmax, 1] {
                 notes.extend(number.to_le_bytes());
             }
@@ -611,21 +632,41 @@ mod tests {
     #[test]
     fn each_statement_saw_what_was_noted_last_before_it_or_of_it() {
         check(&[], &[]);
-        check(&[(2, false, 20), (5, false, 30)], &[(1, 20), (4, 30)]);
+        check(&[(2, OWN, 20), (5, OWN, 30)], &[(1, 20), (4, 30)]);
         // A function within the second statement saw more, and the third one no more than that.
-        check(&[(2, false, 20), (2, true, 30)], &[(1, 20), (2, 30)]);
+        check(&[(2, OWN, 20), (2, NESTED, 30)], &[(1, 20), (2, 30)]);
         check(
-            &[(2, false, 20), (2, true, 30), (2, true, 40)],
+            &[(2, OWN, 20), (2, NESTED, 30), (2, NESTED, 40)],
             &[(1, 20), (2, 40)],
         );
         check(
-            &[(2, false, 20), (2, true, 30), (3, false, 40)],
+            &[(2, OWN, 20), (2, NESTED, 30), (3, OWN, 40)],
             &[(1, 20), (2, 40)],
         );
         // A procedure has none of its own.
-        check(&[(1, true, 20), (1, true, 30)], &[(0, 20), (1, 30)]);
+        check(&[(1, NESTED, 20), (1, NESTED, 30)], &[(0, 20), (1, 30)]);
         // A statement that a rule makes several of.
-        check(&[(1, false, 20), (1, false, 30)], &[(0, 20), (1, 30)]);
+        check(&[(1, OWN, 20), (1, OWN, 30)], &[(0, 20), (1, 30)]);
+    }
+
+    /// The first insert of two fails, in a savepoint, since another transaction's came before.
+    #[test]
+    fn a_statement_that_failed_saw_what_made_it_fail() {
+        check(&[(3, OWN, 20), (3, BEHIND, 30)], &[(2, 30)]);
+        check(
+            &[(1, OWN, 10), (3, OWN, 20), (3, BEHIND, 30), (5, OWN, 40)],
+            &[(0, 10), (2, 30), (4, 40)],
+        );
+        // In a function, which goes on and looks again.
+        check(
+            &[
+                (2, OWN, 20),
+                (2, NESTED, 25),
+                (2, BEHIND, 30),
+                (2, NESTED, 35),
+            ],
+            &[(1, 30), (2, 35)],
+        );
     }
 
     #[test]

@@ -721,3 +721,67 @@ fn under_read_committed_a_text_is_held_where_it_begins() {
         "#]],
     );
 }
+
+/// Who was not the first to insert, and looks who was.
+#[test]
+fn under_read_committed_looks_go_on_behind_a_statement_that_failed() {
+    check(
+        "@ pins read-committed looks=3-3,5-5,6-6
+         @ fail INTO 23505 twice
+         > Q BEGIN
+         > Q SELECT a FROM t {5}
+         > Q SAVEPOINT a
+         > Q INSERT INTO t VALUES (1)
+         > Q ROLLBACK TO a
+         > Q SELECT a FROM t
+         > Q SELECT b FROM t
+         > Q COMMIT",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            ! claim of request 5: Run(Tx(3))
+            ? snapshot of 3
+            » [write_rc*]
+            » [snapshot*]
+            » Q SELECT a FROM t
+            ! 3 took its snapshot
+            « T a
+            « D x
+            « C SELECT 1
+            « Z T
+            » Q SAVEPOINT a
+            « C SAVEPOINT
+            « Z T
+            ? look 0 of 3
+            » Q INSERT INTO t VALUES (1)
+            ! 3 is through with look 0
+            « E 23505 twice
+            « Z E
+            » Q ROLLBACK TO a
+            « C ROLLBACK
+            « Z T
+            ? look 1 of 3
+            » Q SELECT a FROM t
+            ! 3 is through with look 1
+            « T a
+            « D x
+            « C SELECT 1
+            « Z T
+            ? look 2 of 3
+            » Q SELECT b FROM t
+            ! 3 is through with look 2
+            « T a
+            « D x
+            « C SELECT 1
+            « Z T
+            ! 3 ran
+            ? commit of 3
+            » Q COMMIT
+            ! in None
+            ! Run(Tx(3)) committed, shape c6ea1b35, digest b43cd232, 3 rows
+            « C COMMIT
+            « Z I
+        "#]],
+    );
+}
