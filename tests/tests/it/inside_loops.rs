@@ -254,6 +254,14 @@ fn node_with_a_pool_is_known() {
     is_recorded_and_replayed("node", node, &ways);
 }
 
+/// A worker looks whether its primary has got the port that it asked for.
+#[test]
+fn processes_of_nodes_cluster_are_known() {
+    let ways = ["transaction", "pool", "callbacks"];
+    let in_cluster = |stage: &Stage| [command(&["env", "WORKERS=2"]), node(stage)].concat();
+    is_recorded_and_replayed("node-cluster", in_cluster, &ways);
+}
+
 /// It is not replayed: with one connection for all requests, no request can be let go first.
 #[test]
 fn queries_in_the_queue_of_a_connection_are_known_in_node() {
