@@ -1,8 +1,16 @@
 // Every request writes rows with its own name: Express, and a pool of `pg` that is smaller than the load. Nothing here knows of
 // tracing.
 //
-//     node marks.js PORT        the database is in DATABASE_URL, the size of the pool in POOL
+//     node marks.js PORT        the database is in DATABASE_URL, the size of the pool in POOL, and in WORKERS how many
+//                               processes share the port, if more than one
 "use strict";
+const cluster = require("cluster");
+const workers = Number(process.env.WORKERS || 0);
+if (workers && cluster.isPrimary) {
+    process.on("SIGINT", () => cluster.disconnect());
+    for (let number = 0; number < workers; number += 1) cluster.fork();
+    return;
+}
 const express = require("express");
 const { Client, Pool } = require("pg");
 

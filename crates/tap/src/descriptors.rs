@@ -10,6 +10,7 @@ use hindcast_taplog::{How, Told};
 use libc::socklen_t;
 
 use crate::errno::{errno, set_errno};
+use crate::real::getsockname;
 use crate::{process, thread};
 
 /// Descriptors from here on are not looked at.
@@ -239,7 +240,7 @@ pub fn opened_to(descriptor: i32, how: How, address: &[u8]) -> Option<u64> {
     learn(descriptor, number.map_or(NO_STREAM, |n| n << 1));
     if let Some(stream) = number {
         let (mut ours, mut theirs) = (Name::new(), Name::new());
-        ours.of(descriptor, libc::getsockname);
+        ours.of(descriptor, getsockname);
         if theirs.of(descriptor, libc::getpeername).is_empty() {
             theirs.is(address);
         }

@@ -7,6 +7,7 @@ use hindcast_taplog::board::{self, Board, Listener};
 use libc::{c_int, sockaddr, socklen_t};
 
 use crate::errno::errno;
+use crate::real::getsockname;
 use crate::{descriptors, process};
 
 /// Binds to another port; `None` if this is not a replay, or no port that somebody would look for.
@@ -39,6 +40,24 @@ pub unsafe fn bind(socket: c_int, address: *const sockaddr, length: socklen_t) -
         say(board, socket, asked, v6);
     }
     Some(result)
+}
+
+/// Puts the port that the service asked for in an address of its own in the place of the one that
+/// it got: servers compare the two, and make URLs of it.
+///
+/// # Safety
+/// The kernel has written an address there, as long as there was room.
+pub unsafe fn name_as_asked(address: *mut sockaddr, length: socklen_t) {
+    // SAFETY: what the caller of libc gave.
+    let Some((v6, got)) = (unsafe { port_of(address, length) }) else {
+        return;
+    };
+    let board = process::board().filter(|board| board.replays());
+    let Some(asked) = board.and_then(|board| board.asked(got, v6)) else {
+        return;
+    };
+    // SAFETY: it is an address with a port, which stands at the same place in either family.
+    unsafe { (*address.cast::<libc::sockaddr_in>()).sin_port = asked.to_be() };
 }
 
 /// Whether it is an address of IPv6, and its port; `None` if it is of another kind.
@@ -86,7 +105,7 @@ fn bind_by_name(board: &Board, socket: c_int, path: &[u8]) -> c_int {
         let mut length = size_of_val(&name) as socklen_t;
         let place = (&raw mut name).cast();
         // SAFETY: the memory is ours and as long as is said.
-        if unsafe { libc::getsockname(socket, place, &mut length) } == 0 {
+        if unsafe { getsockname(socket, place, &mut length) } == 0 {
             // Family and a zero come first.
             let length = (length as usize).saturating_sub(size_of_val(&unix) + 1);
             let given = name.sun_path.iter().skip(1).take(length);
@@ -175,7 +194,7 @@ fn port_got(socket: c_int) -> Option<u16> {
         let mut address: libc::sockaddr_in6 = std::mem::zeroed();
         let mut length = size_of_val(&address) as socklen_t;
         let place = (&raw mut address).cast();
-        let asked = libc::getsockname(socket, place, &mut length);
+        let asked = getsockname(socket, place, &mut length);
         // The port stands at the same place in either family.
         (asked == 0).then(|| u16::from_be(address.sin6_port))
     }

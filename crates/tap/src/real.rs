@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use libc::c_void;
+use libc::{c_int, c_void, sockaddr, socklen_t};
 
 /// A function that is looked up when it is first called.
 pub struct Real {
@@ -50,3 +50,16 @@ macro_rules! real {
     }};
 }
 pub(crate) use real;
+
+/// What the kernel says, past the function of the same name that programs call.
+///
+/// # Safety
+/// As for libc's.
+pub unsafe extern "C" fn getsockname(
+    socket: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { libc::syscall(libc::SYS_getsockname, socket, address, length) as c_int }
+}

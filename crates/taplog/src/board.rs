@@ -303,6 +303,13 @@ impl Board {
             .map(|listener| listener.got)
     }
 
+    /// The port that the service has asked for and has this one for.
+    pub fn asked(&self, got: u16, v6: bool) -> Option<u16> {
+        let mut all = self.listeners();
+        all.find(|listener| (listener.got, listener.v6) == (got, v6))
+            .map(|listener| listener.asked)
+    }
+
     /// All ports that the service has asked for.
     pub fn listeners(&self) -> impl Iterator<Item = Listener> + '_ {
         let numbers = self.listeners.iter();

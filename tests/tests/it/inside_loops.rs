@@ -242,6 +242,28 @@ fn a_server_of_streams_is_known() {
     is_recorded_and_replayed("streams", hypercorn, &WAYS_IN_PYTHON);
 }
 
+#[test]
+fn handlers_of_tornado_are_known() {
+    let tornado = |stage: &Stage| {
+        let service = repository("tests/services/marks_tornado.py");
+        let (service, port) = (service.display().to_string(), stage.service_port);
+        command(&[&python("python"), &service, &port.to_string()])
+    };
+    is_recorded_and_replayed("tornado", tornado, &["transaction", "gather"]);
+}
+
+/// One thread serves all, and its driver writes in C. What a request spawns is its own.
+#[test]
+fn greenlets_of_gevent_are_known() {
+    let gunicorn = |stage: &Stage| {
+        let bind = format!("127.0.0.1:{}", stage.service_port);
+        let (gunicorn, app) = (python("gunicorn"), "marks_gevent:app");
+        let own = [&gunicorn, app, "-k", "gevent", "-w", "2", "--bind", &bind];
+        command(&own)
+    };
+    is_recorded_and_replayed("gevent", gunicorn, &["transaction", "spawned"]);
+}
+
 fn node(stage: &Stage) -> Vec<String> {
     install("examples/node/run.sh", &["--install"]);
     let service = repository("tests/services/marks.js").display().to_string();
@@ -252,6 +274,14 @@ fn node(stage: &Stage) -> Vec<String> {
 fn node_with_a_pool_is_known() {
     let ways = ["transaction", "pool", "callbacks"];
     is_recorded_and_replayed("node", node, &ways);
+}
+
+/// A worker looks whether its primary has got the port that it asked for.
+#[test]
+fn processes_of_nodes_cluster_are_known() {
+    let ways = ["transaction", "pool", "callbacks"];
+    let in_cluster = |stage: &Stage| [command(&["env", "WORKERS=2"]), node(stage)].concat();
+    is_recorded_and_replayed("node-cluster", in_cluster, &ways);
 }
 
 /// It is not replayed: with one connection for all requests, no request can be let go first.

@@ -1,12 +1,13 @@
 """Tells the tap on whose behalf Python speaks to its database, where an event loop serves requests.
 
     data of a connection arrives ──▶ its request is in the context, of which tasks get copies
+    greenlets are switched ────────▶ the thread works for the request of the one that runs
     work is handed to a thread ────▶ the thread works for the request of who hands it over
     a driver writes ───────────────▶ the request is told of the connection
     random bytes are drawn ────────▶ the thread works for the context's request until they are
     the clock is read ─────────────▶ the tap looks into the context itself
 
-Nothing is told before a loop of asyncio or uvloop serves: threads that read their requests themselves
+Nothing is told before a loop of asyncio or uvloop serves, or a server of greenlets: threads that read their requests themselves
 are known without. Without the tap it does nothing. TLS and HTTP/2 have no turn.
 """
 
@@ -78,13 +79,17 @@ def replace(owner, name, make):
 # Servers.
 
 
+def loop_serves():
+    global serves
+    serves = True
+    # What a loop does for no request is nobody's.
+    os.write(RESERVED, NOBODY)
+    os.pwrite(RESERVED, id(REQUEST).to_bytes(8, "little"), PYTHON)
+
+
 def server(real):
     def serve(self, protocol_factory, *args, **kwargs):
-        global serves
-        serves = True
-        # What a loop does for no request is nobody's.
-        os.write(RESERVED, NOBODY)
-        os.pwrite(RESERVED, id(REQUEST).to_bytes(8, "little"), PYTHON)
+        loop_serves()
 
         def factory():
             protocol = protocol_factory()
@@ -214,6 +219,125 @@ def uvicorn(module):
 
     replace(module.RequestResponseCycle, "__init__", init)
     replace(module.RequestResponseCycle, "run_asgi", run)
+
+
+class Within:
+    """What Tornado gives a message to: it is called for the request that has come by a descriptor."""
+
+    def __init__(self, delegate, descriptor):
+        self._delegate = delegate
+        self._descriptor = descriptor
+
+    def _call(self, work, *args):
+        token = REQUEST.set(request_of(self._descriptor))
+        try:
+            return work(*args)
+        finally:
+            REQUEST.reset(token)
+
+    def headers_received(self, *args):
+        return self._call(self._delegate.headers_received, *args)
+
+    def data_received(self, *args):
+        return self._call(self._delegate.data_received, *args)
+
+    def finish(self):
+        return self._call(self._delegate.finish)
+
+    def __getattr__(self, name):
+        return getattr(self._delegate, name)
+
+
+def tornado(module):
+    """It reads sockets itself. A handler is a task that is made when its message has come."""
+
+    def read(real):
+        def read_message(self, delegate, *args, **kwargs):
+            socket = getattr(self.stream, "socket", None)
+            if self.is_client or socket is None or hasattr(socket, "getpeercert"):
+                return real(self, delegate, *args, **kwargs)
+            if not serves:
+                loop_serves()
+            return real(self, Within(delegate, socket.fileno()), *args, **kwargs)
+
+        return read_message
+
+    replace(module.HTTP1Connection, "_read_message", read)
+
+
+# Greenlets. One thread works for all requests, and changes between them where it would wait. Each greenlet
+# has a context. What it writes, draws and reads of the clock is the thread's, whatever the driver.
+
+
+def watch_switches():
+    """Has the thread say whose turn it is at each switch."""
+    greenlet = sys.modules["greenlet"]
+    before = greenlet.gettrace()
+    if getattr(before, "_hindcast", False):
+        return
+
+    def switched(event, args):
+        os.write(RESERVED, REQUEST.get() or spawned_for(args[1]) or NOBODY)
+        if before is not None:
+            before(event, args)
+
+    switched._hindcast = True
+    greenlet.settrace(switched)
+
+
+def spawned_for(greenlet):
+    """The request that a greenlet of gevent was spawned for, which has a context of its own."""
+    told = getattr(greenlet, "spawn_tree_locals", None)
+    request = told and told.get(SPAWNED)
+    if request:
+        # The context is this greenlet's by now.
+        REQUEST.set(request)
+    return request
+
+
+# Gevent gives it to all greenlets that are spawned from one.
+SPAWNED = "hindcast request"
+
+
+def in_greenlet(socket, work, *args, **kwargs):
+    """Calls what serves a request that has come by a socket."""
+    if hasattr(socket, "getpeercert"):
+        return work(*args, **kwargs)
+    watch_switches()
+    request = request_of(socket.fileno())
+    token = REQUEST.set(request)
+    current = sys.modules["greenlet"].getcurrent()
+    told = getattr(current, "spawn_tree_locals", NOBODY)
+    if told is not NOBODY:
+        current.spawn_tree_locals = {**(told or {}), SPAWNED: request}
+    os.write(RESERVED, request)
+    try:
+        return work(*args, **kwargs)
+    finally:
+        if told is not NOBODY:
+            current.spawn_tree_locals = told
+        REQUEST.reset(token)
+        os.write(RESERVED, NOBODY)
+
+
+def gunicorn(module):
+    def handle(real):
+        def handle_request(self, listener_name, req, sock, *args, **kwargs):
+            return in_greenlet(sock, real, self, listener_name, req, sock, *args, **kwargs)
+
+        return handle_request
+
+    replace(module.AsyncWorker, "handle_request", handle)
+
+
+def pywsgi(module):
+    def handle(real):
+        def handle_one_response(self, *args, **kwargs):
+            return in_greenlet(self.socket, real, self, *args, **kwargs)
+
+        return handle_one_response
+
+    replace(module.WSGIHandler, "handle_one_response", handle)
 
 
 # Threads.
@@ -473,6 +597,9 @@ HOOKS = {
     "aiohttp.web_protocol": aiohttp,
     "uvicorn.protocols.http.h11_impl": uvicorn,
     "uvicorn.protocols.http.httptools_impl": uvicorn,
+    "tornado.http1connection": tornado,
+    "gunicorn.workers.base_async": gunicorn,
+    "gevent.pywsgi": pywsgi,
     "concurrent.futures.thread": lambda module: replace(
         module.ThreadPoolExecutor, "submit", submit
     ),

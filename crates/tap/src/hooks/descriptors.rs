@@ -89,6 +89,24 @@ pub unsafe extern "C" fn bind(socket: c_int, address: *const sockaddr, length: s
     unsafe { real!(fn bind(c_int, *const sockaddr, socklen_t) -> c_int)(socket, address, length) }
 }
 
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockname(
+    socket: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
+    // SAFETY: what the caller gave. The kernel says how long the address is, which may be longer
+    // than there is room for.
+    unsafe {
+        let room = length.as_ref().copied().unwrap_or(0);
+        let result = crate::real::getsockname(socket, address, length);
+        if result == 0 {
+            listeners::name_as_asked(address, room.min(*length));
+        }
+        result
+    }
+}
+
 /// A service's database, for who connects to it.
 enum Place {
     /// The recorder wants to be connected instead.

@@ -1,0 +1,44 @@
+"""Every request writes rows with its own name: Tornado, and a pool of psycopg that is smaller than the load.
+
+    python marks_tornado.py PORT        the database is in DATABASE_URL
+"""
+
+import asyncio
+import os
+import sys
+
+import tornado.web
+from psycopg_pool import AsyncConnectionPool
+
+INSERT = "INSERT INTO mark VALUES (%s, %s)"
+
+
+class Mark(tornado.web.RequestHandler):
+    async def post(self, way, name):
+        pool = self.application.pool
+        if way == "transaction":
+            async with pool.connection() as connection:
+                await connection.execute(INSERT, (name, 1))
+                await connection.execute(INSERT, (name, 2))
+        else:
+            await asyncio.gather(*[self.one(pool, name, step) for step in (1, 2)])
+        self.write(name)
+
+    async def one(self, pool, name, step):
+        async with pool.connection() as connection:
+            await connection.execute(INSERT, (name, step))
+
+
+async def main():
+    application = tornado.web.Application([(r"/(\w+)/(\S+)", Mark)])
+    application.pool = AsyncConnectionPool(os.environ["DATABASE_URL"], min_size=1, max_size=3, open=False)
+    await application.pool.open()
+    application.listen(int(sys.argv[1]), "127.0.0.1")
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(main())
+    except KeyboardInterrupt:
+        pass
