@@ -13,7 +13,9 @@
 //!
 //! Who knows better says so, of a thread ([`set`]) or of a connection ([`set_of`]): then what that
 //! thread has read counts for nothing. A thread that takes work which another one handed over
-//! ([`in_hand`], [`takes`]) works for that one's request, until it reads a request itself.
+//! ([`in_hand`], [`takes`], [`begins`]) works for that one's request, until it reads a request
+//! itself. What a runtime's own thread works on goes with it from one of ours to another
+//! ([`packed`], [`unpack`]).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,6 +70,17 @@ impl Mine {
     fn is_unanswered(&self) -> bool {
         let of = descriptors::entry(self.descriptor.get());
         of.is_some_and(|entry| entry.is_asked() && entry.turn() == self.read.get())
+    }
+
+    /// It has nothing to do with what it has read and taken so far.
+    fn forget(&self) {
+        self.read.set(0);
+        self.begun.set(0);
+        self.descriptor.set(-1);
+        self.taken.set(None);
+        self.several.set(false);
+        self.aside.set((0, 0));
+        self.library.set((0, 0));
     }
 }
 
@@ -386,6 +399,86 @@ pub fn takes(request: Option<u64>) {
     MINE.with(|mine| mine.taken.set(request));
 }
 
+/// What [`takes`] was told last, unless the thread has read a request since.
+pub fn taken() -> Option<u64> {
+    MINE.with(|mine| mine.taken.get())
+}
+
+/// The same for a thread of a pool, which has nothing else to do than such work: what it has read
+/// before is another's by now, answered or not.
+pub fn begins(request: u64) {
+    MINE.with(|mine| {
+        mine.forget();
+        mine.taken.set(Some(request));
+    });
+}
+
+/// What the thread works on, for another one that goes on with it: a runtime has more threads than
+/// the system knows of. Each is taken up by one of ours where it can go on, and left where it has
+/// to wait.
+///
+/// ```text
+///   bits  0       it is told at all
+///         1       what is worked on was handed over, else read
+///         2       several requests are served at once
+///         3       the request's first bytes were read, too
+///         4..7    how often it has stepped aside
+///         7..27   the descriptor from which it was read, and 1
+///         27..    the request
+/// ```
+pub fn packed() -> u64 {
+    MINE.with(|mine| {
+        let request = mine.taken.get().unwrap_or_else(|| mine.read.get());
+        let (of, depth) = mine.aside.get();
+        let depth = if of == request { depth.min(ASIDE) } else { 0 };
+        let descriptor = u64::try_from(mine.descriptor.get().saturating_add(1)).unwrap_or(0);
+        if request >> (u64::BITS - REQUEST_FROM) != 0 || descriptor >= 1 << DESCRIPTOR_BITS {
+            return 0;
+        }
+        1 | u64::from(mine.taken.get().is_some()) << 1
+            | u64::from(mine.several.get()) << 2
+            | u64::from(mine.begun.get() == mine.read.get()) << 3
+            | u64::from(depth) << ASIDE_FROM
+            | descriptor << DESCRIPTOR_FROM
+            | request << REQUEST_FROM
+    })
+}
+
+/// Of what is handed over for a request, as [`packed`] has it.
+pub fn packed_work(request: u64) -> u64 {
+    match request >> (u64::BITS - REQUEST_FROM) {
+        0 => 0b11 | request << REQUEST_FROM,
+        _ => 0,
+    }
+}
+
+const ASIDE_FROM: u32 = 4;
+const ASIDE: u32 = 7;
+const DESCRIPTOR_FROM: u32 = 7;
+const DESCRIPTOR_BITS: u32 = 20;
+const REQUEST_FROM: u32 = DESCRIPTOR_FROM + DESCRIPTOR_BITS;
+
+/// From here on the thread goes on with this, and with nothing that it did before; 0: for no
+/// request.
+pub fn unpack(packed: u64) {
+    MINE.with(|mine| {
+        mine.forget();
+        let is_set = |bit: u32| packed >> bit & 1 == 1;
+        let request = packed >> REQUEST_FROM;
+        if !is_set(0) || is_set(1) {
+            mine.taken.set(Some(request));
+        } else {
+            mine.read.set(request);
+            mine.begun.set(if is_set(3) { request } else { 0 });
+        }
+        mine.several.set(is_set(2));
+        let descriptor = packed >> DESCRIPTOR_FROM & ((1 << DESCRIPTOR_BITS) - 1);
+        mine.descriptor.set(descriptor as i32 - 1);
+        let depth = packed >> ASIDE_FROM & u64::from(ASIDE);
+        mine.aside.set((request, depth as u32));
+    });
+}
+
 /// The request that the code works on which the thread runs at this moment; 0: none, or it is not
 /// known. In a loop that serves several, another one than that of the thread.
 pub fn of_code() -> u64 {
@@ -524,6 +617,32 @@ fn begins_request(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_thread_works_on_is_the_same_where_it_is_unpacked() {
+        takes(Some(1 << 36));
+        let handed = packed();
+        assert_eq!(handed, packed_work(1 << 36) | 1 << 3);
+        MINE.with(|mine| {
+            mine.forget();
+            mine.read.set(5);
+            mine.begun.set(5);
+            mine.descriptor.set(77);
+            mine.aside.set((5, 2));
+        });
+        let read = packed();
+        unpack(handed);
+        assert_eq!(current(), 1 << 36);
+        unpack(read);
+        let of = |mine: &Mine| (mine.read.get(), mine.begun.get(), mine.descriptor.get());
+        assert_eq!(MINE.with(of), (5, 5, 77));
+        assert_eq!((packed(), is_aside(5)), (read, true));
+        // What has no room is nobody's.
+        takes(Some(1 << 37));
+        assert_eq!((packed(), packed_work(1 << 37)), (0, 0));
+        unpack(0);
+        assert_eq!((current(), MINE.with(|mine| mine.taken.get())), (0, Some(0)));
+    }
 
     #[test]
     fn what_is_to_come_of_a_body_its_head_says() {
