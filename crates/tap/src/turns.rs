@@ -59,6 +59,11 @@ struct Mine {
     library: Cell<(u64, u8)>,
     /// What code draws and reads, as it was told.
     caller: Cell<Option<Caller>>,
+    /// It is one of a pool, in the midst of something that the pool was handed, and has nothing else
+    /// to do.
+    is_work: Cell<bool>,
+    /// The request that it has answered itself.
+    answered: Cell<u64>,
     /// Sessions that it has asked a database for, outside of requests, and has not got.
     sessions: Cell<u32>,
     /// How often it may still draw for them.
@@ -81,6 +86,8 @@ impl Mine {
         self.several.set(false);
         self.aside.set((0, 0));
         self.library.set((0, 0));
+        self.is_work.set(false);
+        self.answered.set(0);
     }
 }
 
@@ -111,6 +118,8 @@ thread_local! {
             aside: Cell::new((0, 0)),
             library: Cell::new((0, 0)),
             caller: Cell::new(None),
+            is_work: Cell::new(false),
+            answered: Cell::new(0),
             sessions: Cell::new(0),
             session_draws: Cell::new(0),
         }
@@ -213,7 +222,14 @@ pub fn writes(entry: &Entry, bytes: &[u8]) {
     if !entry.is_asked() || bytes.starts_with(b"HTTP/1.1 1") {
         return;
     }
-    if ![0, MINE.with(|mine| mine.read.get())].contains(&entry.turn()) {
+    let is_own = MINE.with(|mine| {
+        let is_own = mine.read.get() == entry.turn();
+        if is_own {
+            mine.answered.set(entry.turn());
+        }
+        is_own
+    });
+    if entry.turn() != 0 && !is_own {
         MOVES.store(true, Ordering::Relaxed);
     }
     entry.answer();
@@ -374,7 +390,9 @@ pub fn current() -> u64 {
         if read == 0 || mine.several.get() {
             return 0;
         }
-        match mine.is_unanswered() || !MOVES.load(Ordering::Relaxed) {
+        // What belongs to the request may come behind its answer, until the work on it is over.
+        let is_own = || mine.is_work.get() && mine.answered.get() == read;
+        match mine.is_unanswered() || is_own() || !MOVES.load(Ordering::Relaxed) {
             true => read,
             false => 0,
         }
@@ -409,8 +427,14 @@ pub fn taken() -> Option<u64> {
 pub fn begins(request: u64) {
     MINE.with(|mine| {
         mine.forget();
+        mine.is_work.set(true);
         mine.taken.set(Some(request));
     });
+}
+
+/// That work is over.
+pub fn ends() {
+    MINE.with(Mine::forget);
 }
 
 /// What the thread works on, for another one that goes on with it: a runtime has more threads than
@@ -422,7 +446,8 @@ pub fn begins(request: u64) {
 ///         1       what is worked on was handed over, else read
 ///         2       several requests are served at once
 ///         3       the request's first bytes were read, too
-///         4..7    how often it has stepped aside
+///         4       it was answered
+///         5..7    how often it has stepped aside
 ///         7..27   the descriptor from which it was read, and 1
 ///         27..    the request
 /// ```
@@ -438,6 +463,7 @@ pub fn packed() -> u64 {
         1 | u64::from(mine.taken.get().is_some()) << 1
             | u64::from(mine.several.get()) << 2
             | u64::from(mine.begun.get() == mine.read.get()) << 3
+            | u64::from(mine.answered.get() == mine.read.get()) << 4
             | u64::from(depth) << ASIDE_FROM
             | descriptor << DESCRIPTOR_FROM
             | request << REQUEST_FROM
@@ -452,8 +478,8 @@ pub fn packed_work(request: u64) -> u64 {
     }
 }
 
-const ASIDE_FROM: u32 = 4;
-const ASIDE: u32 = 7;
+const ASIDE_FROM: u32 = 5;
+const ASIDE: u32 = 3;
 const DESCRIPTOR_FROM: u32 = 7;
 const DESCRIPTOR_BITS: u32 = 20;
 const REQUEST_FROM: u32 = DESCRIPTOR_FROM + DESCRIPTOR_BITS;
@@ -470,7 +496,9 @@ pub fn unpack(packed: u64) {
         } else {
             mine.read.set(request);
             mine.begun.set(if is_set(3) { request } else { 0 });
+            mine.answered.set(if is_set(4) { request } else { 0 });
         }
+        mine.is_work.set(true);
         mine.several.set(is_set(2));
         let descriptor = packed >> DESCRIPTOR_FROM & ((1 << DESCRIPTOR_BITS) - 1);
         mine.descriptor.set(descriptor as i32 - 1);
@@ -622,7 +650,7 @@ mod tests {
     fn what_a_thread_works_on_is_the_same_where_it_is_unpacked() {
         takes(Some(1 << 36));
         let handed = packed();
-        assert_eq!(handed, packed_work(1 << 36) | 1 << 3);
+        assert_eq!(handed, packed_work(1 << 36) | 0b11000);
         MINE.with(|mine| {
             mine.forget();
             mine.read.set(5);
@@ -641,7 +669,10 @@ mod tests {
         takes(Some(1 << 37));
         assert_eq!((packed(), packed_work(1 << 37)), (0, 0));
         unpack(0);
-        assert_eq!((current(), MINE.with(|mine| mine.taken.get())), (0, Some(0)));
+        assert_eq!(
+            (current(), MINE.with(|mine| mine.taken.get())),
+            (0, Some(0))
+        );
     }
 
     #[test]

@@ -124,7 +124,11 @@ mod tests {
         assert_eq!(of_names(b"Lnotes/Pages$$SpringCGLIB$$0;", b"list"), list);
         assert_ne!(of_names(b"Lnotes/Pages;", b"add"), list);
         assert_ne!(of_names(b"Lnotes/People;", b"list"), list);
-        for not_counted in [&b"Ljava/time/Instant;"[..], b"Lnotes/$Proxy12;", b"L$Proxy3;"] {
+        for not_counted in [
+            &b"Ljava/time/Instant;"[..],
+            b"Lnotes/$Proxy12;",
+            b"L$Proxy3;",
+        ] {
             assert_eq!(of_names(not_counted, b"list"), NOT_COUNTED);
         }
     }
@@ -132,8 +136,8 @@ mod tests {
     #[test]
     fn who_asks_is_the_innermost_and_another_file() {
         let [list, add] = [b"list", &b"add"[..]].map(|name| of_names(b"Lnotes/Pages;", name));
-        let [cache, filter] = [b"Lnotes/Cache;", &b"Lnotes/Filter;"[..]]
-            .map(|class| of_names(class, b"get"));
+        let [cache, filter] =
+            [b"Lnotes/Cache;", &b"Lnotes/Filter;"[..]].map(|class| of_names(class, b"get"));
         let of = |numbers: &[u64]| of_numbers(numbers.iter().copied());
         assert_eq!(of(&[0, cache, 0, list, filter]), of(&[cache, cache, list]));
         assert_ne!(of(&[cache, list]), of(&[cache, add]));

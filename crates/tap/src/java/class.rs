@@ -17,6 +17,7 @@ pub const SHIM: &str = "java/security/Hindcast";
 /// What is put into a method.
 #[derive(Clone, Copy)]
 pub struct Patch {
+    /// Empty: any class that has the method.
     pub class: &'static str,
     pub method: &'static str,
     pub descriptor: &'static str,
@@ -73,7 +74,11 @@ const NAME_AND_TYPE: u8 = 12;
 /// place there.
 pub fn patched(class: &str, bytes: &[u8], patches: &[&[Patch]]) -> Option<Vec<u8>> {
     let all = || patches.iter().copied().flatten();
-    let of_class = || all().filter(|patch| patch.class == class);
+    let is_any =
+        |patch: &&Patch| patch.class.is_empty() && contains(bytes, patch.method.as_bytes());
+    let own = || all().filter(|patch| patch.class == class);
+    let others = || all().filter(|patch| is_any(patch) && own().next().is_none());
+    let of_class = || own().chain(others());
     of_class().next()?;
     let mut constants = Constants::of(bytes)?;
     let methods = methods(bytes, &constants)?;
@@ -82,7 +87,12 @@ pub fn patched(class: &str, bytes: &[u8], patches: &[&[Patch]]) -> Option<Vec<u8
         let method = methods.iter().find(|method| {
             let text = |index, of: &str| constants.text(bytes, index) == Some(of.as_bytes());
             text(method.name, patch.method) && text(method.descriptor, patch.descriptor)
-        })?;
+        });
+        let method = match method {
+            Some(method) => method,
+            None if patch.class.is_empty() => continue,
+            None => return None,
+        };
         let mut call = |Call { arguments, calls }: Call| {
             let (name, descriptor) = calls;
             let called = constants.method(SHIM, name, descriptor)?.to_be_bytes();
@@ -101,6 +111,9 @@ pub fn patched(class: &str, bytes: &[u8], patches: &[&[Patch]]) -> Option<Vec<u8
         edits.extend(method.edits(bytes, all)?);
         edits.extend(method.tables(bytes, &mut constants, moved)?);
     }
+    if edits.is_empty() {
+        return None;
+    }
     edits.extend(constants.edits());
     edited(bytes, edits)
 }
@@ -116,7 +129,10 @@ pub fn redirected(bytes: &[u8], natives: &[Native]) -> Option<Vec<u8>> {
         let (name, descriptor) = native.method;
         for at in constants.calls(bytes, native.class, name, descriptor)? {
             let shim = constants.class(SHIM)?;
-            edits.push(Edit::in_place(at.checked_add(1)?, shim.to_be_bytes().into()));
+            edits.push(Edit::in_place(
+                at.checked_add(1)?,
+                shim.to_be_bytes().into(),
+            ));
         }
     }
     if edits.is_empty() {
@@ -234,7 +250,8 @@ impl Constants {
             Some(self.others.get(at.ok()?)?.1)
         };
         let is_named = |at: usize, text: &str| {
-            self.text(bytes, u16_at(bytes, at)?).map(|own| own == text.as_bytes())
+            self.text(bytes, u16_at(bytes, at)?)
+                .map(|own| own == text.as_bytes())
         };
         let mut found = Vec::new();
         for &(_, at) in &self.others {

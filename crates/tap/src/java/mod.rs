@@ -134,7 +134,7 @@ unsafe extern "C" fn reads(
     }
     // What is loaded is a library's, what is read again is Java's own.
     let patches: &[&[Patch]] = match redefined.is_null() {
-        true => &[&POOLS_OF_LIBRARIES],
+        true => &[&POOLS_OF_LIBRARIES, &POOLS_OF_PROGRAMS],
         false if READS_CLOCKS.load(Ordering::Relaxed) => &[&GENERATORS, &POOL, &PARTS, &THREADS],
         false => &[&POOL, &PARTS, &THREADS],
     };
@@ -312,6 +312,9 @@ const fn call(arguments: &'static [u8], calls: Called) -> Call {
     Call { arguments, calls }
 }
 
+/// Pools that are made after Java's, as those of Spring, need not call what they override.
+const POOLS_OF_PROGRAMS: [Patch; 1] = [pool("")[1]];
+
 const TOMCAT: [Patch; 3] = pool("org/apache/tomcat/util/threads/ThreadPoolExecutor");
 
 /// A pool of threads, or one that was made after Java's: it is handed work, and a thread of it
@@ -330,7 +333,7 @@ const fn pool(class: &'static str) -> [Patch; 3] {
             class,
             method: "afterExecute",
             descriptor: "(Ljava/lang/Runnable;Ljava/lang/Throwable;)V",
-            begins: Some(call(&[], shim::ENDED_WORK)),
+            begins: Some(call(&[], shim::ENDED)),
             ends: None,
         },
     ]

@@ -40,6 +40,7 @@ pub const ENDED_WORK: Method = ("endedWork", "()V");
 /// What a pool of threads runs that does nothing but run what it is handed: what its threads did
 /// before is over.
 pub const BEGINS: Method = ("begins", "(Ljava/lang/Object;)V");
+pub const ENDED: Method = ("ended", "()V");
 /// A part of a computation may run in a thread that works for somebody, and goes on with that.
 pub const BEGINS_PART: Method = ("beginsPart", "(Ljava/lang/Object;)V");
 pub const ENDED_PART: Method = ("endedPart", "(Ljava/lang/Object;)V");
@@ -60,7 +61,7 @@ pub static TOOLS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Makes the class of the native methods.
 pub fn define(thread: Thread) -> Option<()> {
-    let all: [(Method, *mut c_void); 21] = [
+    let all: [(Method, *mut c_void); 22] = [
         (SEED, seed as *mut c_void),
         (NEXT_SEED, next_seed as *mut c_void),
         (STEP_ASIDE, step_aside as *mut c_void),
@@ -75,6 +76,7 @@ pub fn define(thread: Thread) -> Option<()> {
         (BEGINS_WORK, begins_work as *mut c_void),
         (ENDED_WORK, ended_work as *mut c_void),
         (BEGINS, begins as *mut c_void),
+        (ENDED, ended as *mut c_void),
         (BEGINS_PART, begins_part as *mut c_void),
         (ENDED_PART, ended_part as *mut c_void),
         (STARTED, started as *mut c_void),
@@ -230,6 +232,10 @@ extern "C" fn ended_work(_: *mut c_void, _: Reference) {
 
 extern "C" fn begins(_: *mut c_void, _: Reference, work: Reference) {
     turns::begins(request_of(work));
+}
+
+extern "C" fn ended(_: *mut c_void, _: Reference) {
+    turns::ends();
 }
 
 fn request_of(work: Reference) -> u64 {
