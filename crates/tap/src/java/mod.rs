@@ -236,12 +236,14 @@ const PARTS: [Patch; 7] = [
     runs("java/util/concurrent/CompletableFuture$AsyncRun"),
     part("java/util/concurrent/CompletableFuture$AsyncSupply"),
     runs("java/util/concurrent/CompletableFuture$AsyncSupply"),
+    // What comes next is made for the request for which the computation is.
     Patch {
         class: "java/util/concurrent/CompletableFuture$UniCompletion",
-        method: "claim",
-        descriptor: "()Z",
-        begins: Some(call(&[ALOAD_0], shim::HANDED_WORK)),
-        ends: None,
+        method: "<init>",
+        descriptor: "(Ljava/util/concurrent/Executor;Ljava/util/concurrent/CompletableFuture;\
+                     Ljava/util/concurrent/CompletableFuture;)V",
+        begins: None,
+        ends: Some((RETURN, call(&[ALOAD_0], shim::HANDED_WORK))),
     },
     runs("java/util/concurrent/CompletableFuture$Completion"),
     Patch {
