@@ -129,7 +129,8 @@ pub fn wall_clock_of(request: u64, caller: Caller, reads: Reads, real: i64) -> i
     for_all(read(request, Some(caller), reads, real), real)
 }
 
-/// What the clock shows to this code in a runtime that knows it; `None`: to who works on no request.
+/// What the clock shows to this code, in a runtime that knows it; `None`: to who works on no
+/// request.
 pub fn wall_clock_by(caller: Option<Caller>, reads: Reads) -> i64 {
     let real = process::real_time();
     let request = match caller {

@@ -59,8 +59,8 @@ struct Mine {
     library: Cell<(u64, u8)>,
     /// What code draws and reads, as it was told.
     caller: Cell<Option<Caller>>,
-    /// It is one of a pool, in the midst of something that the pool was handed, and has nothing else
-    /// to do.
+    /// It is one of a pool, in the midst of something that the pool was handed, and has nothing
+    /// else to do.
     is_work: Cell<bool>,
     /// The request that it has answered itself.
     answered: Cell<u64>,
