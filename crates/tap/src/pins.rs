@@ -32,6 +32,16 @@ pub unsafe fn draw(bytes: *mut u8, length: usize) -> bool {
     }
 }
 
+/// The same by this code, in a runtime that knows it, and only for a request.
+///
+/// # Safety
+/// As for [`draw`].
+pub unsafe fn draw_by(caller: Caller, bytes: *mut u8, length: usize) -> bool {
+    let request = turns::of_code();
+    // SAFETY: as the caller promises.
+    request != 0 && unsafe { draw_for(request, caller, bytes, length) }
+}
+
 /// Whether the thread draws for a request.
 pub fn is_of_request() -> bool {
     turns::is_apart() || turns::of_code() != 0
@@ -117,6 +127,22 @@ pub fn wall_clock(reads: Reads, real: i64) -> i64 {
 /// The same for another request than the thread's, and what code asks as somebody else knows it.
 pub fn wall_clock_of(request: u64, caller: Caller, reads: Reads, real: i64) -> i64 {
     for_all(read(request, Some(caller), reads, real), real)
+}
+
+/// What the clock shows to this code, in a runtime that knows it; `None`: to who works on no
+/// request.
+pub fn wall_clock_by(caller: Option<Caller>, reads: Reads) -> i64 {
+    let real = process::real_time();
+    let request = match caller {
+        Some(_) => turns::of_code(),
+        None => 0,
+    };
+    let caller = caller.filter(|_| !turns::reads_apart());
+    let own = match request {
+        0 => None,
+        _ => read(request, caller, reads, real),
+    };
+    for_all(own, real)
 }
 
 /// How much time of a processor was used, where the kernel says `real`; in nanoseconds.

@@ -139,6 +139,20 @@ pub fn now() -> u64 {
         .wrapping_add(time.tv_nsec as u64)
 }
 
+/// What the wall clock of the machine shows, in nanoseconds since 1970.
+pub fn real_time() -> i64 {
+    // SAFETY: zeros are a time, and the memory is ours.
+    let time = unsafe {
+        let mut time: libc::timespec = std::mem::zeroed();
+        let clock = libc::CLOCK_REALTIME;
+        real!(fn clock_gettime(libc::clockid_t, *mut libc::timespec) -> c_int)(clock, &mut time);
+        time
+    };
+    time.tv_sec
+        .saturating_mul(1_000_000_000)
+        .saturating_add(time.tv_nsec)
+}
+
 /// Memory for a ring that the recorder has, too; `None` if that cannot be had now.
 pub fn make_ring() -> Option<(*mut u8, usize)> {
     // SAFETY: `ENABLED` was seen, and it was written before.

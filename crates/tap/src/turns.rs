@@ -13,7 +13,9 @@
 //!
 //! Who knows better says so, of a thread ([`set`]) or of a connection ([`set_of`]): then what that
 //! thread has read counts for nothing. A thread that takes work which another one handed over
-//! ([`in_hand`], [`takes`]) works for that one's request, until it reads a request itself.
+//! ([`in_hand`], [`takes`], [`begins`]) works for that one's request, until it reads a request
+//! itself. What a runtime's own thread works on goes with it from one of ours to another
+//! ([`packed`], [`unpack`]).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,6 +59,11 @@ struct Mine {
     library: Cell<(u64, u8)>,
     /// What code draws and reads, as it was told.
     caller: Cell<Option<Caller>>,
+    /// It is one of a pool, in the midst of something that the pool was handed, and has nothing
+    /// else to do.
+    is_work: Cell<bool>,
+    /// The request that it has answered itself.
+    answered: Cell<u64>,
     /// Sessions that it has asked a database for, outside of requests, and has not got.
     sessions: Cell<u32>,
     /// How often it may still draw for them.
@@ -68,6 +75,19 @@ impl Mine {
     fn is_unanswered(&self) -> bool {
         let of = descriptors::entry(self.descriptor.get());
         of.is_some_and(|entry| entry.is_asked() && entry.turn() == self.read.get())
+    }
+
+    /// It has nothing to do with what it has read and taken so far.
+    fn forget(&self) {
+        self.read.set(0);
+        self.begun.set(0);
+        self.descriptor.set(-1);
+        self.taken.set(None);
+        self.several.set(false);
+        self.aside.set((0, 0));
+        self.library.set((0, 0));
+        self.is_work.set(false);
+        self.answered.set(0);
     }
 }
 
@@ -98,6 +118,8 @@ thread_local! {
             aside: Cell::new((0, 0)),
             library: Cell::new((0, 0)),
             caller: Cell::new(None),
+            is_work: Cell::new(false),
+            answered: Cell::new(0),
             sessions: Cell::new(0),
             session_draws: Cell::new(0),
         }
@@ -200,7 +222,14 @@ pub fn writes(entry: &Entry, bytes: &[u8]) {
     if !entry.is_asked() || bytes.starts_with(b"HTTP/1.1 1") {
         return;
     }
-    if ![0, MINE.with(|mine| mine.read.get())].contains(&entry.turn()) {
+    let is_own = MINE.with(|mine| {
+        let is_own = mine.read.get() == entry.turn();
+        if is_own {
+            mine.answered.set(entry.turn());
+        }
+        is_own
+    });
+    if entry.turn() != 0 && !is_own {
         MOVES.store(true, Ordering::Relaxed);
     }
     entry.answer();
@@ -361,7 +390,9 @@ pub fn current() -> u64 {
         if read == 0 || mine.several.get() {
             return 0;
         }
-        match mine.is_unanswered() || !MOVES.load(Ordering::Relaxed) {
+        // What belongs to the request may come behind its answer, until the work on it is over.
+        let is_own = || mine.is_work.get() && mine.answered.get() == read;
+        match mine.is_unanswered() || is_own() || !MOVES.load(Ordering::Relaxed) {
             true => read,
             false => 0,
         }
@@ -384,6 +415,96 @@ pub fn in_hand() -> u64 {
 /// on what it reads.
 pub fn takes(request: Option<u64>) {
     MINE.with(|mine| mine.taken.set(request));
+}
+
+/// What [`takes`] was told last, unless the thread has read a request since.
+pub fn taken() -> Option<u64> {
+    MINE.with(|mine| mine.taken.get())
+}
+
+/// The same for a thread of a pool, which has nothing else to do than such work: what it has read
+/// before is another's by now, answered or not.
+pub fn begins(request: u64) {
+    MINE.with(|mine| {
+        mine.forget();
+        mine.is_work.set(true);
+        mine.taken.set(Some(request));
+    });
+}
+
+/// That work is over.
+pub fn ends() {
+    MINE.with(Mine::forget);
+}
+
+/// What the thread works on, for another one that goes on with it: a runtime has more threads than
+/// the system knows of. Each is taken up by one of ours where it can go on, and left where it has
+/// to wait.
+///
+/// ```text
+///   bits  0       it is told at all
+///         1       what is worked on was handed over, else read
+///         2       several requests are served at once
+///         3       the request's first bytes were read, too
+///         4       it was answered
+///         5..7    how often it has stepped aside
+///         7..27   the descriptor from which it was read, and 1
+///         27..    the request
+/// ```
+pub fn packed() -> u64 {
+    MINE.with(|mine| {
+        let request = mine.taken.get().unwrap_or_else(|| mine.read.get());
+        let (of, depth) = mine.aside.get();
+        let depth = if of == request { depth.min(ASIDE) } else { 0 };
+        let descriptor = u64::try_from(mine.descriptor.get().saturating_add(1)).unwrap_or(0);
+        if request >> (u64::BITS - REQUEST_FROM) != 0 || descriptor >= 1 << DESCRIPTOR_BITS {
+            return 0;
+        }
+        1 | u64::from(mine.taken.get().is_some()) << 1
+            | u64::from(mine.several.get()) << 2
+            | u64::from(mine.begun.get() == mine.read.get()) << 3
+            | u64::from(mine.answered.get() == mine.read.get()) << 4
+            | u64::from(depth) << ASIDE_FROM
+            | descriptor << DESCRIPTOR_FROM
+            | request << REQUEST_FROM
+    })
+}
+
+/// Of what is handed over for a request, as [`packed`] has it.
+pub fn packed_work(request: u64) -> u64 {
+    match request >> (u64::BITS - REQUEST_FROM) {
+        0 => 0b11 | request << REQUEST_FROM,
+        _ => 0,
+    }
+}
+
+const ASIDE_FROM: u32 = 5;
+const ASIDE: u32 = 3;
+const DESCRIPTOR_FROM: u32 = 7;
+const DESCRIPTOR_BITS: u32 = 20;
+const REQUEST_FROM: u32 = DESCRIPTOR_FROM + DESCRIPTOR_BITS;
+
+/// From here on the thread goes on with this, and with nothing that it did before; 0: for no
+/// request.
+pub fn unpack(packed: u64) {
+    MINE.with(|mine| {
+        mine.forget();
+        let is_set = |bit: u32| packed >> bit & 1 == 1;
+        let request = packed >> REQUEST_FROM;
+        if !is_set(0) || is_set(1) {
+            mine.taken.set(Some(request));
+        } else {
+            mine.read.set(request);
+            mine.begun.set(if is_set(3) { request } else { 0 });
+            mine.answered.set(if is_set(4) { request } else { 0 });
+        }
+        mine.is_work.set(true);
+        mine.several.set(is_set(2));
+        let descriptor = packed >> DESCRIPTOR_FROM & ((1 << DESCRIPTOR_BITS) - 1);
+        mine.descriptor.set(descriptor as i32 - 1);
+        let depth = packed >> ASIDE_FROM & u64::from(ASIDE);
+        mine.aside.set((request, depth as u32));
+    });
 }
 
 /// The request that the code works on which the thread runs at this moment; 0: none, or it is not
@@ -524,6 +645,35 @@ fn begins_request(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_thread_works_on_is_the_same_where_it_is_unpacked() {
+        takes(Some(1 << 36));
+        let handed = packed();
+        assert_eq!(handed, packed_work(1 << 36) | 0b11000);
+        MINE.with(|mine| {
+            mine.forget();
+            mine.read.set(5);
+            mine.begun.set(5);
+            mine.descriptor.set(77);
+            mine.aside.set((5, 2));
+        });
+        let read = packed();
+        unpack(handed);
+        assert_eq!(current(), 1 << 36);
+        unpack(read);
+        let of = |mine: &Mine| (mine.read.get(), mine.begun.get(), mine.descriptor.get());
+        assert_eq!(MINE.with(of), (5, 5, 77));
+        assert_eq!((packed(), is_aside(5)), (read, true));
+        // What has no room is nobody's.
+        takes(Some(1 << 37));
+        assert_eq!((packed(), packed_work(1 << 37)), (0, 0));
+        unpack(0);
+        assert_eq!(
+            (current(), MINE.with(|mine| mine.taken.get())),
+            (0, Some(0))
+        );
+    }
 
     #[test]
     fn what_is_to_come_of_a_body_its_head_says() {

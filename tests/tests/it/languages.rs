@@ -139,6 +139,11 @@ fn who_fills_a_cache_draws_and_reads_what_it_did_besides_in_a_loop_of_python() {
     is_the_same_in_a_replay_of_a_range("first-loop", &[".venv/bin/python", "first.py"], &["loop"]);
 }
 
+#[test]
+fn who_fills_a_cache_draws_and_reads_what_it_did_besides_in_java() {
+    is_the_same_in_a_replay_of_a_range("first-java", &["java", "First.java"], &[]);
+}
+
 /// Of a service in `tests/services`, which is given its port and more.
 fn is_the_same_in_a_replay_of_a_range(name: &str, service: &[&str], more: &[&str]) {
     let stage = Stage::new(name, "");
@@ -322,6 +327,67 @@ fn a_pool_of_java_works_for_the_requests_that_a_loop_hands_it() {
         ];
         command.map(str::to_owned).to_vec()
     });
+}
+
+/// One thread reads several requests, each of which has its answer from another; a part of it is
+/// computed by a third.
+#[test]
+fn pools_that_are_made_after_javas_work_for_the_requests_that_they_are_handed() {
+    what_is_handed_over_draws_what_it_did("handed-pools", "java", "pools");
+}
+
+#[test]
+fn threads_that_java_runs_by_itself_work_for_requests() {
+    let machines = std::fs::read_dir("/usr/lib/jvm").into_iter().flatten();
+    let has_them = |java: &std::path::PathBuf| {
+        let said = Command::new(java).arg("-version").output();
+        let said = said.map(|said| String::from_utf8_lossy(&said.stderr).into_owned());
+        let version = said.ok()?.split('"').nth(1)?.split('.').next()?.to_owned();
+        version.parse().ok().filter(|&version: &u32| version >= 21)
+    };
+    let all = machines.filter_map(|folder| Some(folder.ok()?.path().join("bin/java")));
+    match all.filter(|java| has_them(java).is_some()).min() {
+        Some(java) => {
+            let java = java.display().to_string();
+            what_is_handed_over_draws_what_it_did("handed-virtual", &java, "virtual");
+        }
+        None => eprintln!("not tried: no Java here has virtual threads"),
+    }
+}
+
+fn what_is_handed_over_draws_what_it_did(name: &str, java: &str, way: &str) {
+    let stage = Stage::new(name, "");
+    let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
+    command
+        .arg(stage.trace())
+        .args(["--", java])
+        .arg(repository("tests/services/Handed.java"))
+        .arg(stage.service_port.to_string())
+        .arg(way)
+        .env("DATABASE_URL", stage.database_url());
+    let mut recorder = Process::start("record", command, stage.folder());
+    recorder.wait_until_it_listens(stage.service_port);
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                for _ in 0..NOTES {
+                    let mut client = Client::new(format!("127.0.0.1:{}", stage.service_port));
+                    assert_eq!(client.send("GET", "/", None).unwrap().status, 200);
+                }
+            });
+        }
+    });
+    let recorded = recorder.interrupt().assert_code(0).stderr;
+    let requests = format!("{} requests", CLIENTS * NOTES);
+    assert!(recorded.contains(&requests), "{recorded}");
+    let mut command = stage.hindcast(&["replay", "--trace"]);
+    command
+        .arg(stage.trace())
+        .env("HINDCAST_POSTGRES", stage.database_url())
+        .env("DATABASE_URL", stage.database_url());
+    let replayed = Process::start("replay", command, stage.folder()).wait();
+    let replayed = replayed.assert_code(0).stdout;
+    assert!(replayed.contains("faithful"), "{replayed}");
 }
 
 /// The service lists ways to draw and to read the clock, and answers each.

@@ -122,7 +122,7 @@ unsafe fn asked_at(offset: i64, bytes: *mut c_void, length: size_t) -> ssize_t {
                     .is_some_and(|board| board.replays() || board.pins().has_key())
                 {
                     true => {
-                        let real = real_time();
+                        let real = process::real_time();
                         let shown = pins::wall_clock_of(request, caller, Reads::Instant, real);
                         answer(shown as u64, bytes, length)
                     }
@@ -150,16 +150,6 @@ unsafe fn told_at(offset: i64, bytes: *const c_void, length: size_t) -> ssize_t 
                 turns::set_of(descriptor(offset), request);
             }),
         }
-    }
-}
-
-fn real_time() -> i64 {
-    // SAFETY: zeros are a time, and the memory is ours.
-    unsafe {
-        let mut time: libc::timespec = std::mem::zeroed();
-        let clock = libc::CLOCK_REALTIME;
-        real!(fn clock_gettime(libc::clockid_t, *mut libc::timespec) -> c_int)(clock, &mut time);
-        pins::nanos(&time)
     }
 }
 

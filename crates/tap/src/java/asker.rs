@@ -1,20 +1,26 @@
-//! Which of the program's methods asks a generator, as a number that is the same whenever the
-//! program runs.
+//! Which of the program's code asks a generator or a clock, as a number that is the same whenever
+//! the program runs.
 //!
 //! How often a request asks depends on others: the first that logs in has a salt made for all, a
-//! server has a generator made where all it has are in use. That must not shift what the key of a
-//! session is made of. So each asker has an order of its own.
+//! server has a generator made where all it has are in use, a cache looks whether what it has is
+//! too old. That must not shift what the key of a session is made of, or the time of a row. So each
+//! asker has an order of its own.
+//!
+//! It is the innermost method that is not the runtime's, and the innermost one of another file that
+//! this works for. A file is a class with all that is within: what is behind `$` in a name is often
+//! counted when the class is made (of lambdas, proxies, and classes without a name).
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use hindcast_taplog::pins::Caller;
+
 use super::machine::Tools;
 
-/// How deep it is looked for, and how many of the program's methods count.
-const DEPTH: usize = 12;
-const COUNTED: usize = 2;
+/// How deep it is looked for.
+const DEPTH: usize = 16;
 
 /// Methods that were looked at before.
-const KNOWN: usize = 1 << 10;
+const KNOWN: usize = 1 << 12;
 
 struct Known {
     method: AtomicUsize,
@@ -28,20 +34,33 @@ static ALL_KNOWN: [Known; KNOWN] = [const {
     }
 }; KNOWN];
 
-/// Of the runtime itself.
+/// Of the runtime itself, or of a proxy.
 const NOT_COUNTED: u64 = 0;
+/// In a method's number, what stands for its file; the others stand for the method.
+const FILE: u64 = !0 << 32;
 
-/// Who asks, the runtime's own methods left out.
+/// Who asks.
 pub fn asker(tools: Tools) -> u64 {
     let (methods, count) = tools.methods::<DEPTH>();
     let numbers = methods
         .iter()
         .take(count)
         .map(|&method| number(tools, method));
-    let counted = numbers
-        .filter(|&number| number != NOT_COUNTED)
-        .take(COUNTED);
-    counted.fold(0, |all, number| mixed(all ^ number))
+    of_numbers(numbers)
+}
+
+/// Who asks for so much of something: each is known by both.
+pub fn caller(tools: Tools, of: u64) -> Caller {
+    Caller::of(mixed(asker(tools) ^ of))
+}
+
+fn of_numbers(numbers: impl Iterator<Item = u64>) -> u64 {
+    let mut counted = numbers.filter(|&number| number != NOT_COUNTED);
+    let Some(innermost) = counted.next() else {
+        return 0;
+    };
+    let other = counted.find(|&number| (number ^ innermost) & FILE != 0);
+    mixed(innermost) ^ other.unwrap_or(0)
 }
 
 fn number(tools: Tools, method: usize) -> u64 {
@@ -66,18 +85,64 @@ fn number(tools: Tools, method: usize) -> u64 {
 }
 
 fn of_names(class: &[u8], method: &[u8]) -> u64 {
-    const RUNTIME: [&[u8]; 4] = [b"Ljava/", b"Ljdk/", b"Lsun/", b"Lcom/sun/"];
+    const RUNTIME: [&[u8]; 5] = [b"Ljava/", b"Ljavax/", b"Ljdk/", b"Lsun/", b"Lcom/sun/"];
+    const INNER: u8 = b'$';
     if RUNTIME.iter().any(|runtime| class.starts_with(runtime)) {
         return NOT_COUNTED;
     }
-    // Behind it stands what is counted when the class is made.
-    let made = class.windows(2).position(|two| two == b"$$");
-    let class = made.and_then(|at| class.get(..at)).unwrap_or(class);
-    let bytes = class.iter().chain(b".").chain(method);
-    bytes.fold(1, |hash, &byte| mixed(hash ^ u64::from(byte))) | 1
+    let file = class.split(|&byte| byte == INNER).next().unwrap_or(class);
+    if file.last() == Some(&b'/') || file == b"L" {
+        return NOT_COUNTED;
+    }
+    // `lambda$name$0`.
+    let inner = method.strip_prefix(b"lambda$").unwrap_or(method);
+    let method = inner.split(|&byte| byte == INNER).next().unwrap_or(inner);
+    hash(file) & FILE | hash(method) >> 32 | 1
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    // What ends a class' name.
+    let bytes = bytes.strip_suffix(b";").unwrap_or(bytes);
+    bytes
+        .iter()
+        .fold(1, |hash, &byte| mixed(hash ^ u64::from(byte)))
 }
 
 fn mixed(number: u64) -> u64 {
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ mixed >> 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_method_is_known_by_its_file_and_its_name() {
+        let list = of_names(b"Lnotes/Pages;", b"list");
+        assert_eq!(of_names(b"Lnotes/Pages$1;", b"lambda$list$3"), list);
+        assert_eq!(of_names(b"Lnotes/Pages$$SpringCGLIB$$0;", b"list"), list);
+        assert_ne!(of_names(b"Lnotes/Pages;", b"add"), list);
+        assert_ne!(of_names(b"Lnotes/People;", b"list"), list);
+        for not_counted in [
+            &b"Ljava/time/Instant;"[..],
+            b"Lnotes/$Proxy12;",
+            b"L$Proxy3;",
+        ] {
+            assert_eq!(of_names(not_counted, b"list"), NOT_COUNTED);
+        }
+    }
+
+    #[test]
+    fn who_asks_is_the_innermost_and_another_file() {
+        let [list, add] = [b"list", &b"add"[..]].map(|name| of_names(b"Lnotes/Pages;", name));
+        let [cache, filter] =
+            [b"Lnotes/Cache;", &b"Lnotes/Filter;"[..]].map(|class| of_names(class, b"get"));
+        let of = |numbers: &[u64]| of_numbers(numbers.iter().copied());
+        assert_eq!(of(&[0, cache, 0, list, filter]), of(&[cache, cache, list]));
+        assert_ne!(of(&[cache, list]), of(&[cache, add]));
+        assert_ne!(of(&[cache, list]), of(&[list, cache]));
+        assert_eq!(of(&[list, add, filter]), of(&[list, filter]));
+        assert_eq!(of(&[0, 0]), 0);
+    }
 }

@@ -6,13 +6,18 @@
 //! method may have no jumps. What is put in at the beginning moves all alike, by a multiple of
 //! four, since tables of jumps begin at one; what says a place that is no distance is moved too.
 //!
+//! Native methods of the runtime have no instructions. Where a class calls one of these, its table
+//! of constants says which: there ours is put in its place, and no instruction changes.
+//!
 //! **The invariant to keep**: a class that is not understood stays as it is.
 
 /// The class whose methods are called: in a package that all callers can see.
 pub const SHIM: &str = "java/security/Hindcast";
 
 /// What is put into a method.
+#[derive(Clone, Copy)]
 pub struct Patch {
+    /// Empty: any class that has the method.
     pub class: &'static str,
     pub method: &'static str,
     pub descriptor: &'static str,
@@ -33,6 +38,12 @@ pub struct Call {
 /// A method of the shim, and its descriptor.
 pub type Called = (&'static str, &'static str);
 
+/// A native method for which one of the shim's stands, that is called alike.
+pub struct Native {
+    pub class: &'static str,
+    pub method: Called,
+}
+
 /// Codes of instructions.
 pub mod code {
     pub const NOP: u8 = 0x00;
@@ -41,6 +52,7 @@ pub mod code {
     pub const ALOAD_2: u8 = 0x2c;
     pub const LSTORE_1: u8 = 0x40;
     pub const DUP: u8 = 0x59;
+    pub const IRETURN: u8 = 0xac;
     pub const LRETURN: u8 = 0xad;
     pub const DRETURN: u8 = 0xaf;
     pub const ARETURN: u8 = 0xb0;
@@ -62,7 +74,11 @@ const NAME_AND_TYPE: u8 = 12;
 /// place there.
 pub fn patched(class: &str, bytes: &[u8], patches: &[&[Patch]]) -> Option<Vec<u8>> {
     let all = || patches.iter().copied().flatten();
-    let of_class = || all().filter(|patch| patch.class == class);
+    let is_any =
+        |patch: &&Patch| patch.class.is_empty() && contains(bytes, patch.method.as_bytes());
+    let own = || all().filter(|patch| patch.class == class);
+    let others = || all().filter(|patch| is_any(patch) && own().next().is_none());
+    let of_class = || own().chain(others());
     of_class().next()?;
     let mut constants = Constants::of(bytes)?;
     let methods = methods(bytes, &constants)?;
@@ -71,7 +87,12 @@ pub fn patched(class: &str, bytes: &[u8], patches: &[&[Patch]]) -> Option<Vec<u8
         let method = methods.iter().find(|method| {
             let text = |index, of: &str| constants.text(bytes, index) == Some(of.as_bytes());
             text(method.name, patch.method) && text(method.descriptor, patch.descriptor)
-        })?;
+        });
+        let method = match method {
+            Some(method) => method,
+            None if patch.class.is_empty() => continue,
+            None => return None,
+        };
         let mut call = |Call { arguments, calls }: Call| {
             let (name, descriptor) = calls;
             let called = constants.method(SHIM, name, descriptor)?.to_be_bytes();
@@ -90,16 +111,48 @@ pub fn patched(class: &str, bytes: &[u8], patches: &[&[Patch]]) -> Option<Vec<u8
         edits.extend(method.edits(bytes, all)?);
         edits.extend(method.tables(bytes, &mut constants, moved)?);
     }
-    edits.push(Edit::in_place(
-        COUNT_AT,
-        constants.count.to_be_bytes().into(),
-    ));
-    edits.push(Edit {
-        at: constants.end,
-        replaces: 0,
-        by: constants.more,
-    });
+    if edits.is_empty() {
+        return None;
+    }
+    edits.extend(constants.edits());
     edited(bytes, edits)
+}
+
+/// The class with calls of the shim's methods in the place of these native ones; `None` if it calls
+/// none of them.
+pub fn redirected(bytes: &[u8], natives: &[Native]) -> Option<Vec<u8>> {
+    let named = |native: &&Native| contains(bytes, native.method.0.as_bytes());
+    natives.iter().find(named)?;
+    let mut constants = Constants::of(bytes)?;
+    let mut edits = Vec::new();
+    for native in natives {
+        let (name, descriptor) = native.method;
+        for at in constants.calls(bytes, native.class, name, descriptor)? {
+            let shim = constants.class(SHIM)?;
+            edits.push(Edit::in_place(
+                at.checked_add(1)?,
+                shim.to_be_bytes().into(),
+            ));
+        }
+    }
+    if edits.is_empty() {
+        return None;
+    }
+    edits.extend(constants.edits());
+    edited(bytes, edits)
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    // SAFETY: both are as long as is said.
+    let found = unsafe {
+        libc::memmem(
+            bytes.as_ptr().cast(),
+            bytes.len(),
+            part.as_ptr().cast(),
+            part.len(),
+        )
+    };
+    !found.is_null()
 }
 
 /// A class whose methods are all static and native.
@@ -142,6 +195,8 @@ const CONSTANTS_AT: usize = 10;
 struct Constants {
     /// Of each that has a text, where it is.
     texts: Vec<(u16, std::ops::Range<usize>)>,
+    /// Where each other one is that this needs: classes, methods and what these are called.
+    others: Vec<(u16, usize)>,
     end: usize,
     count: u16,
     more: Vec<u8>,
@@ -163,9 +218,13 @@ impl Constants {
                     all.texts.push((index, text..text.checked_add(length)?));
                     (length.checked_add(2)?, 1)
                 }
-                CLASS | 8 | 16 | 19 | 20 => (2, 1),
+                kind @ (CLASS | METHOD | NAME_AND_TYPE) => {
+                    all.others.push((index, at));
+                    (if kind == CLASS { 2 } else { 4 }, 1)
+                }
+                8 | 16 | 19 | 20 => (2, 1),
                 15 => (3, 1),
-                3 | 4 | 9 | METHOD | 11 | NAME_AND_TYPE | 17 | 18 => (4, 1),
+                3 | 4 | 9 | 11 | 17 | 18 => (4, 1),
                 5 | 6 => (8, 2),
                 _ => return None,
             };
@@ -182,6 +241,46 @@ impl Constants {
             .binary_search_by_key(&index, |text| text.0)
             .ok()?;
         bytes.get(self.texts.get(at)?.1.clone())
+    }
+
+    /// Where there are methods of this class with this name and descriptor that the class calls.
+    fn calls(&self, bytes: &[u8], class: &str, name: &str, descriptor: &str) -> Option<Vec<usize>> {
+        let place = |index| {
+            let at = self.others.binary_search_by_key(&index, |other| other.0);
+            Some(self.others.get(at.ok()?)?.1)
+        };
+        let is_named = |at: usize, text: &str| {
+            self.text(bytes, u16_at(bytes, at)?)
+                .map(|own| own == text.as_bytes())
+        };
+        let mut found = Vec::new();
+        for &(_, at) in &self.others {
+            if bytes.get(at) != Some(&METHOD) {
+                continue;
+            }
+            let (of, called) = (at.checked_add(1)?, at.checked_add(3)?);
+            let of = place(u16_at(bytes, of)?)?.checked_add(1)?;
+            let called = place(u16_at(bytes, called)?)?.checked_add(1)?;
+            if is_named(of, class)?
+                && is_named(called, name)?
+                && is_named(called.checked_add(2)?, descriptor)?
+            {
+                found.push(at);
+            }
+        }
+        Some(found)
+    }
+
+    /// What is to be changed so that those that were added are there.
+    fn edits(self) -> [Edit; 2] {
+        [
+            Edit::in_place(COUNT_AT, self.count.to_be_bytes().into()),
+            Edit {
+                at: self.end,
+                replaces: 0,
+                by: self.more,
+            },
+        ]
     }
 
     fn add(&mut self, kind: u8, parts: &[&[u8]]) -> Option<u16> {
@@ -271,7 +370,7 @@ impl Method {
         while let Some(&code) = instructions.get(at) {
             if code == before {
                 // An early return would pass over what is put in.
-                if found.is_some() && (code::LRETURN..=code::RETURN).contains(&code) {
+                if found.is_some() && (code::IRETURN..=code::RETURN).contains(&code) {
                     return None;
                 }
                 found = Some(at);

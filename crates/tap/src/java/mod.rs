@@ -7,6 +7,8 @@
 //!                           ──▶ machine    the classes are read again, with the calls
 //!   SecureRandom, Random, … ──▶ shim       what the request draws, or what was to be given
 //!   ThreadPoolExecutor, …   ──▶            for which request a thread works from here on
+//!   VirtualThread           ──▶            likewise, with what it had read
+//!   currentTimeMillis, …    ──▶            what the request read of the clock, as this code
 //! ```
 //!
 //! A Java machine loads libraries of its own when its program begins. That is the moment: the
@@ -27,9 +29,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use libc::{c_char, c_int, c_void};
 
 use class::code::{
-    ALOAD_0, ALOAD_1, ALOAD_2, ARETURN, DRETURN, DUP, INVOKESPECIAL, LRETURN, LSTORE_1, RETURN,
+    ALOAD_0, ALOAD_1, ALOAD_2, ARETURN, DRETURN, DUP, INVOKESPECIAL, IRETURN, LRETURN, LSTORE_1,
+    RETURN,
 };
-use class::{Call, Called, Patch};
+use class::{Call, Called, Native, Patch};
 use machine::{Machine, Reference, Thread, Tools};
 
 use crate::process;
@@ -39,6 +42,8 @@ use crate::real::real;
 static BEGUN: AtomicBool = AtomicBool::new(false);
 /// What requests draw from Java's generators is theirs.
 static IS_PINNED: AtomicBool = AtomicBool::new(false);
+/// What code reads of the clock is theirs, by the code that asks.
+static READS_CLOCKS: AtomicBool = AtomicBool::new(false);
 
 /// Whether Java's generators are seen to. What they read from a device is theirs then, and no
 /// draw of a request: when they read depends on what others have drawn.
@@ -85,15 +90,18 @@ fn begin(is_pinned: bool) {
     shim::TOOLS.store(tools.address(), Ordering::Relaxed);
     let done = thread.scoped(|| {
         shim::define(thread)?;
-        let generators = GENERATORS.iter().filter(|_| is_pinned);
-        let all = generators.chain(&POOL);
+        let pinned = GENERATORS.iter().filter(|_| is_pinned);
+        let all = pinned.chain(&POOL).chain(&PARTS).chain(&THREADS);
         let mut names: Vec<&str> = all.map(|patch| patch.class).collect();
+        names.extend(CLOCKS.iter().filter(|_| is_pinned));
+        names.sort_unstable();
         names.dedup();
         let find = |name| thread.find(library, &CString::new(name).ok()?);
         let classes: Vec<Reference> = names.into_iter().filter_map(find).collect();
         if is_pinned {
             order_collections(thread, library);
         }
+        READS_CLOCKS.store(is_pinned, Ordering::Relaxed);
         tools.read_again(&classes, reads)
     });
     IS_PINNED.store(is_pinned && done.is_some(), Ordering::Relaxed);
@@ -126,8 +134,9 @@ unsafe extern "C" fn reads(
     }
     // What is loaded is a library's, what is read again is Java's own.
     let patches: &[&[Patch]] = match redefined.is_null() {
-        true => &[&POOLS_OF_LIBRARIES],
-        false => &[&GENERATORS, &POOL],
+        true => &[&POOLS_OF_LIBRARIES, &POOLS_OF_PROGRAMS],
+        false if READS_CLOCKS.load(Ordering::Relaxed) => &[&GENERATORS, &POOL, &PARTS, &THREADS],
+        false => &[&POOL, &PARTS, &THREADS],
     };
     // SAFETY: as JVMTI declares the function.
     unsafe {
@@ -135,7 +144,11 @@ unsafe extern "C" fn reads(
             return;
         };
         let bytes = std::slice::from_raw_parts(bytes, usize::try_from(length).unwrap_or(0));
-        let Some(patched) = class::patched(name, bytes, patches) else {
+        let patched = class::patched(name, bytes, patches);
+        let so_far = patched.as_deref().unwrap_or(bytes);
+        let reads_clock = READS_CLOCKS.load(Ordering::Relaxed);
+        let redirected = reads_clock.then(|| class::redirected(so_far, &NATIVES));
+        let Some(patched) = redirected.flatten().or(patched) else {
             return;
         };
         if let (Ok(length), Some(copy)) = (
@@ -193,27 +206,86 @@ const GENERATORS: [Patch; 19] = [
     },
 ];
 
+/// The runtime's own classes that read the clock for the program.
+const CLOCKS: [&str; 5] = [
+    "java/time/Clock",
+    "java/time/Clock$SystemClock",
+    "java/util/Calendar",
+    "java/util/Date",
+    "java/util/GregorianCalendar",
+];
+
+/// What they and the program read it by.
+const NATIVES: [Native; 2] = [
+    Native {
+        class: "java/lang/System",
+        method: shim::MILLIS,
+    },
+    Native {
+        class: "jdk/internal/misc/VM",
+        method: shim::ADJUSTMENT,
+    },
+];
+
 /// Java's own pool of threads: it is handed work, and a thread of it begins and ends some.
-const POOL: [Patch; 3] = [
-    handed("java/util/concurrent/ThreadPoolExecutor"),
+const POOL: [Patch; 3] = pool("java/util/concurrent/ThreadPoolExecutor");
+
+/// Parts of a computation, which are handed to any pool, or to threads that are made for them.
+const PARTS: [Patch; 7] = [
+    part("java/util/concurrent/CompletableFuture$AsyncRun"),
+    runs("java/util/concurrent/CompletableFuture$AsyncRun"),
+    part("java/util/concurrent/CompletableFuture$AsyncSupply"),
+    runs("java/util/concurrent/CompletableFuture$AsyncSupply"),
+    // What comes next is made for the request for which the computation is.
     Patch {
-        class: "java/util/concurrent/ThreadPoolExecutor",
-        method: "beforeExecute",
-        descriptor: "(Ljava/lang/Thread;Ljava/lang/Runnable;)V",
-        begins: Some(call(&[ALOAD_2], shim::BEGINS_WORK)),
+        class: "java/util/concurrent/CompletableFuture$UniCompletion",
+        method: "<init>",
+        descriptor: "(Ljava/util/concurrent/Executor;Ljava/util/concurrent/CompletableFuture;\
+                     Ljava/util/concurrent/CompletableFuture;)V",
+        begins: None,
+        ends: Some((RETURN, call(&[ALOAD_0], shim::HANDED_WORK))),
+    },
+    runs("java/util/concurrent/CompletableFuture$Completion"),
+    Patch {
+        method: "exec",
+        descriptor: "()Z",
+        ends: Some((IRETURN, call(&[ALOAD_0], shim::ENDED_PART))),
+        ..runs("java/util/concurrent/CompletableFuture$Completion")
+    },
+];
+
+/// Threads that the machine runs in a few threads of the system.
+const THREADS: [Patch; 3] = [
+    Patch {
+        class: "java/lang/VirtualThread",
+        method: "start",
+        descriptor: "(Ljdk/internal/vm/ThreadContainer;)V",
+        begins: Some(call(&[ALOAD_0], shim::STARTED)),
         ends: None,
     },
     Patch {
-        class: "java/util/concurrent/ThreadPoolExecutor",
-        method: "afterExecute",
-        descriptor: "(Ljava/lang/Runnable;Ljava/lang/Throwable;)V",
-        begins: Some(call(&[], shim::ENDED_WORK)),
+        class: "java/lang/VirtualThread",
+        method: "runContinuation",
+        descriptor: "()V",
+        begins: Some(call(&[ALOAD_0], shim::GOES_ON)),
+        ends: None,
+    },
+    // From here on another thread may go on with it.
+    Patch {
+        class: "java/lang/VirtualThread",
+        method: "afterYield",
+        descriptor: "()V",
+        begins: Some(call(&[ALOAD_0], shim::WAITS)),
         ends: None,
     },
 ];
 
-/// Those of libraries: of JBoss, which Quarkus, WildFly and Undertow have, and the loops of Netty.
-const POOLS_OF_LIBRARIES: [Patch; 4] = [
+/// Those of libraries: of JBoss, which Quarkus, WildFly and Undertow have, of Tomcat, and the loops
+/// of Netty.
+const POOLS_OF_LIBRARIES: [Patch; 7] = [
+    TOMCAT[0],
+    TOMCAT[1],
+    TOMCAT[2],
     Patch {
         class: "org/jboss/threads/EnhancedQueueExecutor$Task",
         method: "<init>",
@@ -225,7 +297,7 @@ const POOLS_OF_LIBRARIES: [Patch; 4] = [
         class: "org/jboss/threads/EnhancedQueueExecutor$Task",
         method: "run",
         descriptor: "()V",
-        begins: Some(call(&[ALOAD_0], shim::BEGINS_WORK)),
+        begins: Some(call(&[ALOAD_0], shim::BEGINS)),
         ends: None,
     },
     handed("io/netty/util/concurrent/SingleThreadEventExecutor"),
@@ -240,6 +312,57 @@ const POOLS_OF_LIBRARIES: [Patch; 4] = [
 
 const fn call(arguments: &'static [u8], calls: Called) -> Call {
     Call { arguments, calls }
+}
+
+/// Pools that are made after Java's, as those of Spring, need not call what they override.
+const POOLS_OF_PROGRAMS: [Patch; 1] = [pool("")[1]];
+
+const TOMCAT: [Patch; 3] = pool("org/apache/tomcat/util/threads/ThreadPoolExecutor");
+
+/// A pool of threads, or one that was made after Java's: it is handed work, and a thread of it
+/// begins and ends some.
+const fn pool(class: &'static str) -> [Patch; 3] {
+    [
+        handed(class),
+        Patch {
+            class,
+            method: "beforeExecute",
+            descriptor: "(Ljava/lang/Thread;Ljava/lang/Runnable;)V",
+            begins: Some(call(&[ALOAD_2], shim::BEGINS)),
+            ends: None,
+        },
+        Patch {
+            class,
+            method: "afterExecute",
+            descriptor: "(Ljava/lang/Runnable;Ljava/lang/Throwable;)V",
+            begins: Some(call(&[], shim::ENDED)),
+            ends: None,
+        },
+    ]
+}
+
+/// What is made to be run by others, later.
+const fn part(class: &'static str) -> Patch {
+    Patch {
+        class,
+        method: "<init>",
+        descriptor: match class.as_bytes().last() {
+            Some(b'n') => "(Ljava/util/concurrent/CompletableFuture;Ljava/lang/Runnable;)V",
+            _ => "(Ljava/util/concurrent/CompletableFuture;Ljava/util/function/Supplier;)V",
+        },
+        begins: None,
+        ends: Some((RETURN, call(&[ALOAD_0], shim::HANDED_WORK))),
+    }
+}
+
+const fn runs(class: &'static str) -> Patch {
+    Patch {
+        class,
+        method: "run",
+        descriptor: "()V",
+        begins: Some(call(&[ALOAD_0], shim::BEGINS_PART)),
+        ends: Some((RETURN, call(&[ALOAD_0], shim::ENDED_PART))),
+    }
 }
 
 const fn handed(class: &'static str) -> Patch {

@@ -1,15 +1,15 @@
 //! The native methods that Java's own and its libraries' classes call. Generators have made
 //! something, and what the request draws is put in its place. Pools of threads are handed work.
 
-use std::cell::Cell;
 use std::ffi::CString;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
+use hindcast_taplog::pins::{Caller, Reads};
 use libc::c_void;
 
-use super::asker::asker;
+use super::asker::{asker, caller};
 use super::class::{Called as Method, SHIM, of_natives};
 use super::machine::{Native, Reference, Thread, Tools};
 use crate::{pins, turns};
@@ -37,12 +37,31 @@ pub const HANDED_WORK: Method = ("handedWork", "(Ljava/lang/Object;)V");
 pub const BEGINS_WORK: Method = ("beginsWork", "(Ljava/lang/Object;)V");
 pub const ENDED_WORK: Method = ("endedWork", "()V");
 
+/// What a pool of threads runs that does nothing but run what it is handed: what its threads did
+/// before is over.
+pub const BEGINS: Method = ("begins", "(Ljava/lang/Object;)V");
+pub const ENDED: Method = ("ended", "()V");
+/// A part of a computation may run in a thread that works for somebody, and goes on with that.
+pub const BEGINS_PART: Method = ("beginsPart", "(Ljava/lang/Object;)V");
+pub const ENDED_PART: Method = ("endedPart", "(Ljava/lang/Object;)V");
+
+/// A thread that the machine runs in threads of ours: it is started, goes on in one, and has to
+/// wait.
+pub const STARTED: Method = ("started", "(Ljava/lang/Object;)V");
+pub const GOES_ON: Method = ("goesOn", "(Ljava/lang/Object;)V");
+pub const WAITS: Method = ("waits", "(Ljava/lang/Object;)V");
+
+/// What stands for methods of the runtime that read the clock, which cannot be patched: they are
+/// native, and compiled code reads the clock by itself.
+pub const MILLIS: Method = ("currentTimeMillis", "()J");
+pub const ADJUSTMENT: Method = ("getNanoTimeAdjustment", "(J)J");
+
 /// The machine's, for marks.
 pub static TOOLS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Makes the class of the native methods.
 pub fn define(thread: Thread) -> Option<()> {
-    let all: [(Method, *mut c_void); 13] = [
+    let all: [(Method, *mut c_void); 22] = [
         (SEED, seed as *mut c_void),
         (NEXT_SEED, next_seed as *mut c_void),
         (STEP_ASIDE, step_aside as *mut c_void),
@@ -56,6 +75,15 @@ pub fn define(thread: Thread) -> Option<()> {
         (HANDED_WORK, handed_work as *mut c_void),
         (BEGINS_WORK, begins_work as *mut c_void),
         (ENDED_WORK, ended_work as *mut c_void),
+        (BEGINS, begins as *mut c_void),
+        (ENDED, ended as *mut c_void),
+        (BEGINS_PART, begins_part as *mut c_void),
+        (ENDED_PART, ended_part as *mut c_void),
+        (STARTED, started as *mut c_void),
+        (GOES_ON, goes_on as *mut c_void),
+        (WAITS, waits as *mut c_void),
+        (MILLIS, millis as *mut c_void),
+        (ADJUSTMENT, adjustment as *mut c_void),
     ];
     let class = of_natives(SHIM, &all.map(|(method, _)| method))?;
     let text = |text: &str| CString::new(text).ok();
@@ -75,96 +103,31 @@ pub fn define(thread: Thread) -> Option<()> {
     thread.define(&text(SHIM)?, &class, &natives)
 }
 
-/// Generators that all share and give numbers, each number a draw.
-#[derive(Clone, Copy)]
-enum Shared {
-    ThreadLocal,
-    Math,
+/// Generators that all share and give numbers, each number a draw. They are asked by many, so each
+/// is known by itself.
+const THREAD_LOCAL: Caller = Caller(0x746c);
+const MATH: Caller = Caller(0x6d61);
+
+/// What the request draws next that the thread works on, as this code; `None`: it works on none, or
+/// draws from the kernel.
+fn drawn<const N: usize>(caller: Caller) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    // SAFETY: there is room for so many bytes.
+    unsafe { pins::draw_by(caller, bytes.as_mut_ptr(), bytes.len()) }.then_some(bytes)
 }
 
-/// Orders that are counted each for itself, if they are not alike modulo this.
-const ORDERS: usize = 61;
-
-/// What one thread gives to one request: drawn once for all of it, since how often a generator is
-/// asked may depend on others.
-struct Given {
-    of: Cell<u64>,
-    /// Of [`Shared`]; counted on as `SplittableRandom` does it.
-    states: [Cell<u64>; 2],
-    key: Cell<[u8; 32]>,
-    /// How often bytes were given, by who asked for how many.
-    counts: [Cell<u32>; ORDERS],
-}
-
-thread_local! {
-    static GIVEN: Given = const {
-        Given {
-            of: Cell::new(0),
-            states: [const { Cell::new(0) }; 2],
-            key: Cell::new([0; 32]),
-            counts: [const { Cell::new(0) }; ORDERS],
-        }
-    };
-}
-
-/// What is given to the request that the thread works on; `None`: it works on none, or draws from
-/// the kernel.
-fn given<T>(give: impl FnOnce(&Given) -> Option<T>) -> Option<T> {
-    let request = turns::of_code();
-    if request == 0 {
-        return None;
-    }
-    GIVEN.with(|given| {
-        if given.of.get() != request {
-            let mut bytes = [0; 48];
-            // SAFETY: there is room for so many bytes.
-            if !unsafe { pins::draw(bytes.as_mut_ptr(), bytes.len()) } {
-                return None;
-            }
-            let (key, states) = bytes.split_first_chunk()?;
-            given.key.set(*key);
-            for (state, bytes) in given.states.iter().zip(states.as_chunks().0) {
-                state.set(u64::from_ne_bytes(*bytes));
-            }
-            given.counts.iter().for_each(|count| count.set(0));
-            given.of.set(request);
-        }
-        give(given)
-    })
-}
-
-/// The next number of the request that the thread works on.
-fn next(of: Shared) -> Option<u64> {
-    given(|given| {
-        let place = given.states.get(of as usize)?;
-        let state = place.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
-        place.set(state);
-        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Some(mixed ^ mixed >> 31)
-    })
-}
-
-/// What gives the next bytes to who asks the thread for so many.
-fn bytes_of(size: usize) -> Option<ChaCha20Rng> {
-    given(|given| {
-        // Two orders that share a count have no two streams that are the same.
-        let order = (asker(tools()) ^ size as u64) as u32;
-        let count = given.counts.get(order as usize % ORDERS)?;
-        let mut generator = ChaCha20Rng::from_seed(given.key.get());
-        generator.set_stream(u64::from(order) << 32 | u64::from(count.get()));
-        count.set(count.get().wrapping_add(1));
-        Some(generator)
-    })
+fn number_of(caller: Caller) -> Option<u64> {
+    drawn(caller).map(u64::from_ne_bytes)
 }
 
 extern "C" fn seed(_: *mut c_void, _: Reference, given: i64) -> i64 {
-    let generator = bytes_of(size_of::<i64>());
-    generator.map_or(given, |mut generator| generator.next_u64() as i64)
+    let number = || number_of(caller(tools(), size_of::<i64>() as u64));
+    let own = (turns::of_code() != 0).then(number).flatten();
+    own.map_or(given, |number| number as i64)
 }
 
 extern "C" fn next_seed(_: *mut c_void, _: Reference, given: i64) -> i64 {
-    next(Shared::ThreadLocal).map_or(given, |number| number as i64)
+    number_of(THREAD_LOCAL).map_or(given, |number| number as i64)
 }
 
 extern "C" fn step_aside(_: *mut c_void, _: Reference) {
@@ -173,7 +136,7 @@ extern "C" fn step_aside(_: *mut c_void, _: Reference) {
 
 extern "C" fn number(_: *mut c_void, _: Reference, given: f64) -> f64 {
     const BITS: u32 = 53;
-    next(Shared::Math).map_or(given, |number| {
+    number_of(MATH).map_or(given, |number| {
         (number >> (u64::BITS - BITS)) as f64 / (1u64 << BITS) as f64
     })
 }
@@ -201,9 +164,10 @@ unsafe extern "C" fn fill(thread: *mut c_void, _: Reference, array: Reference) {
     unsafe {
         let thread = Thread::given(thread);
         let length = thread.length(array);
-        let Some(mut generator) = bytes_of(length) else {
+        let Some(key) = drawn(caller(tools(), length as u64)) else {
             return;
         };
+        let mut generator = ChaCha20Rng::from_seed(key);
         let mut bytes = [0; 512];
         for from in (0..length).step_by(bytes.len()) {
             let left = length.saturating_sub(from).min(bytes.len());
@@ -259,14 +223,78 @@ extern "C" fn handed_work(_: *mut c_void, _: Reference, work: Reference) {
 }
 
 extern "C" fn begins_work(_: *mut c_void, _: Reference, work: Reference) {
-    let is_work = !work.is_null();
-    turns::takes(Some(if is_work {
-        tools().mark(work) as u64
-    } else {
-        0
-    }));
+    turns::takes(Some(request_of(work)));
 }
 
 extern "C" fn ended_work(_: *mut c_void, _: Reference) {
     turns::takes(None);
+}
+
+extern "C" fn begins(_: *mut c_void, _: Reference, work: Reference) {
+    turns::begins(request_of(work));
+}
+
+extern "C" fn ended(_: *mut c_void, _: Reference) {
+    turns::ends();
+}
+
+fn request_of(work: Reference) -> u64 {
+    match work.is_null() {
+        true => 0,
+        false => tools().mark(work) as u64,
+    }
+}
+
+/// While it runs, its mark is what the thread worked on before, and 1.
+extern "C" fn begins_part(_: *mut c_void, _: Reference, part: Reference) {
+    let request = request_of(part);
+    if !part.is_null() {
+        let before = turns::taken().map_or(0, |before| before.saturating_add(1));
+        tools().set_mark(part, before as i64);
+        turns::takes(Some(request));
+    }
+}
+
+extern "C" fn ended_part(_: *mut c_void, _: Reference, part: Reference) {
+    turns::takes(request_of(part).checked_sub(1));
+}
+
+extern "C" fn started(_: *mut c_void, _: Reference, thread: Reference) {
+    tools().set_mark(thread, turns::packed_work(turns::in_hand()) as i64);
+}
+
+extern "C" fn goes_on(_: *mut c_void, _: Reference, thread: Reference) {
+    turns::unpack(tools().mark(thread) as u64);
+}
+
+extern "C" fn waits(_: *mut c_void, _: Reference, thread: Reference) {
+    tools().set_mark(thread, turns::packed() as i64);
+    turns::unpack(0);
+}
+
+const NANOS: i64 = 1_000_000_000;
+
+/// In nanoseconds since 1970, as the code sees it that asks.
+fn now() -> i64 {
+    let of = if turns::of_code() == 0 {
+        None
+    } else {
+        Some(caller(tools(), 0))
+    };
+    pins::wall_clock_by(of, Reads::Instant)
+}
+
+extern "C" fn millis(_: *mut c_void, _: Reference) -> i64 {
+    now().div_euclid(NANOS / 1000)
+}
+
+/// Nanoseconds since then, a time in seconds; -1: that is too long ago.
+extern "C" fn adjustment(_: *mut c_void, _: Reference, since: i64) -> i64 {
+    const LONG: i64 = 1 << 32;
+    let now = now();
+    let seconds = now.div_euclid(NANOS).saturating_sub(since);
+    match (-LONG..=LONG).contains(&seconds) {
+        true => seconds * NANOS + now.rem_euclid(NANOS),
+        false => -1,
+    }
 }
