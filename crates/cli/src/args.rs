@@ -413,7 +413,8 @@ pub struct ServiceArgs {
     /// Give up when nothing has moved for this long, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub stall_timeout: Duration,
-    /// Let the service write outside any request
+    /// Keep what the service writes outside any request and the recording does not have, instead of
+    /// undoing it
     #[arg(long)]
     pub allow_outside_writes: bool,
     /// What becomes of calls to others than the database, if `record -- COMMAND` recorded them:

@@ -10,18 +10,19 @@
 //! that match nothing are *added*, those that do not come are *deleted*, and [`Changes`] keeps
 //! account of all that is otherwise than recorded, instead of divergences.
 
+mod background;
 mod changed;
 mod moved;
 mod together;
 mod unexplained;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
 use hindcast_order::retroaction::Retroaction;
 use hindcast_order::{Request, Schedule, Tx};
-use hindcast_trace::{Attribution, Isolation, RequestId, ShapeId, TransactionId};
+use hindcast_trace::{Attribution, Isolation, RequestId, TransactionId};
 
 use crate::changes::{Changes, Difference, DifferenceKind};
 use crate::plan::Plan;
@@ -31,6 +32,7 @@ use crate::shapes::Shapes;
 use crate::transaction::{Ask, Claim, Ended, EndedAs, Looking, MovedReads, Opening, Stop, Stopped};
 use crate::transcript::{Said, Transcript};
 use crate::verdict::{Divergence, DivergenceKind, Position};
+pub use background::{Background, GhostTurn};
 use moved::Moved;
 pub use unexplained::Pending;
 use unexplained::Unexplained;
@@ -41,6 +43,7 @@ pub struct Counts {
     pub transactions_done: u64,
     pub served: u64,
     pub ghosts: u64,
+    pub ghosts_by_service: u64,
     pub read_committed: u64,
     pub divergences: u64,
 }
@@ -77,6 +80,7 @@ pub struct Coordinator {
     /// did not do before.
     let_go: BTreeSet<u32>,
     unexplained: Unexplained,
+    background: Background,
     /// By request: the service has begun a transaction of it. What is left out has no part in it.
     begun: Vec<bool>,
     /// By request: how many of its transactions, from the first on, are claimed. Only grows.
@@ -162,6 +166,7 @@ impl Coordinator {
             moved: Moved::new(&recording, &shapes),
             let_go: BTreeSet::new(),
             unexplained: Unexplained::default(),
+            background: Background::default(),
             begun: vec![false; recording.requests.len()],
             claimed_up_to: vec![0; recording.requests.len()],
             ended: vec![false; recording.requests.len()],
@@ -237,7 +242,7 @@ impl Coordinator {
         // Drivers and ORMs begin a transaction for each read.
         opening.reads_alone |= self.changes.is_none() && self.shapes.opens_reads(opening.hash);
         let Some(id) = request else {
-            return Claim::Outside;
+            return self.claim_background(opening);
         };
         let Some(request) = self.recording.find(id) else {
             return Claim::Outside;
@@ -296,20 +301,6 @@ impl Coordinator {
             Fate::Aborted => Claim::Serve(tx),
             Fate::Committed | Fate::Prepared | Fate::Unknown => Claim::Run(tx),
         }
-    }
-
-    /// A few statements of the recording that draw or read, in the database, what is not recorded:
-    /// where a difference may come from.
-    pub fn unpinned_statements(&self) -> Vec<String> {
-        const MAX: usize = 5;
-        let all = &self.recording.transactions;
-        // Where it told of some, the others drew nothing.
-        let told = all.iter().any(|one| one.draws_told);
-        let shapes: HashSet<ShapeId> = all.iter().map(|one| one.shape).collect();
-        let unpinned = |&shape| self.shapes.unpinned(shape, told);
-        let all = shapes.iter().flat_map(unpinned);
-        let all: BTreeSet<&String> = all.collect();
-        all.into_iter().take(MAX).cloned().collect()
     }
 
     /// Whether the transaction came with its connection, and not with its request.
@@ -497,7 +488,7 @@ impl Coordinator {
                 .request
                 .map(|(request, _)| request),
             Claim::Added(id) => self.changes.as_ref().map(|changes| changes.request_of(id)),
-            Claim::Extra | Claim::CutOff | Claim::Outside | Claim::Later => None,
+            _ => None,
         }
     }
 
@@ -514,10 +505,11 @@ impl Coordinator {
                 }
                 return;
             }
-            Claim::Serve(_) | Claim::Extra | Claim::CutOff | Claim::Outside | Claim::Later => {
-                return;
-            }
+            _ => return,
         };
+        if !self.did_ghost(claim, Some(ended)) {
+            return;
+        }
         self.steps += 1;
         self.counts.transactions_done += 1;
         if ended.fate == EndedAs::Committed {
@@ -555,6 +547,9 @@ impl Coordinator {
             return self.lost_changed(claim, ended);
         }
         let Claim::Run(tx) = claim else { return };
+        if !self.did_ghost(claim, None) {
+            return;
+        }
         self.steps += 1;
         self.counts.transactions_done += 1;
         self.rules.leave(tx, &self.recording);
@@ -739,10 +734,14 @@ impl Coordinator {
         self.in_flight.iter().copied().map(Request)
     }
 
-    /// The request in flight, if there is exactly one.
-    pub fn alone(&self) -> Option<RequestId> {
+    /// The request in flight, if there is exactly one. Where the service says for which it works,
+    /// what it does for none is not that one's, unless some of it was known so.
+    pub fn alone(&self, knows_turns: bool) -> Option<RequestId> {
         let mut in_flight = self.in_flight();
         let one = in_flight.next().filter(|_| in_flight.next().is_none())?;
+        if knows_turns && !self.must_be_alone(one) {
+            return None;
+        }
         Some(self.recording.request(one).id)
     }
 

@@ -349,8 +349,10 @@ fn verdict(
             transactions: of_requests.count() as u64,
             served_from_recording: counted.served,
             ghosts: ghosts.filter(|one| one.fate != Fate::Aborted).count() as u64,
+            ghosts_by_service: counted.ghosts_by_service,
             read_committed: counted.read_committed,
             outside_writes_refused: refused.values().sum(),
+            outside_writes_undone: shared.undone(),
         },
         timing: Timing {
             prepare_us: prepared.as_micros() as i64,

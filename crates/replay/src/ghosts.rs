@@ -4,8 +4,9 @@
 //! settings, prepared statements and temporary tables are there when they are needed. A [`Holder`]
 //! makes them wait, as for sessions of the service.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use hindcast_order::{Admission, Span, Tx, admission};
@@ -13,14 +14,17 @@ use hindcast_pg::tokio::Connector;
 use hindcast_pg::{ConnectError, ConnectOptions};
 use hindcast_trace::{RequestId, SessionId};
 use hindcast_wire::Wires;
+use hindcast_wire::sql::ScriptCache;
 use hindcast_wire::text::Settings;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinSet;
 
-use crate::hold::{Answered, Context, HoldOptions, Holder, Next, Pins, Unreadable};
+use crate::coordinator::GhostTurn;
+use crate::hold::{Answered, Context, HoldOptions, Holder, Next, Pins, SentOpening, Unreadable};
+use crate::monitor::Monitor;
 use crate::recording::{Fate, Recording};
 use crate::shared::Shared;
-use crate::transaction::{Claim, Ended, Looking, MovedReads, Opening, Stopped};
+use crate::transaction::{Ask, Claim, Ended, Looking, MovedReads, Opening, Stopped};
 
 /// Why a ghost could not be run. The replay goes on without it, and diverges if that matters.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +74,18 @@ pub fn before_requests(recording: &Recording, sessions: &BTreeMap<SessionId, Vec
         .copied()
         .filter(is_before)
         .collect()
+}
+
+/// While nothing has moved for so long, a service that starts waits for what it does not do itself.
+const QUIET: Duration = Duration::from_millis(50);
+
+/// By what ghosts begin, to know them when the service does them.
+pub fn openings(shared: &Shared, scripts: &ScriptCache) -> HashMap<Tx, SentOpening> {
+    let opening = |tx: Tx| {
+        let sent = shared.sent_by(tx, scripts).ok()?;
+        Some((tx, sent.opening?))
+    };
+    shared.recording.ghosts().filter_map(opening).collect()
 }
 
 /// Runs all ghosts.
@@ -163,10 +179,7 @@ async fn run_session(
         },
     };
     while let Some(&tx) = left.front() {
-        if !shared
-            .monitor
-            .with(|coordinator| coordinator.claim_ghost(tx))
-        {
+        if !is_left(&shared.monitor, tx).await {
             left.pop_front();
             continue;
         }
@@ -193,6 +206,29 @@ async fn run_session(
         }
     }
     Ok(())
+}
+
+/// How often it is looked whether a service has begun what it is waited for to do.
+const TICK: Duration = Duration::from_millis(5);
+
+/// Waits for a ghost's turn, and for the service as long as it may be expected to do it. Whether it
+/// is to be run; then it is claimed.
+async fn is_left(monitor: &Monitor, tx: Tx) -> bool {
+    monitor.permission(Ask::Snapshot(tx)).await;
+    let since = Instant::now();
+    loop {
+        let quiet = monitor.moved_at().max(since).elapsed() > QUIET;
+        match monitor.with(|c| c.ghost_turn(tx, since.elapsed(), quiet)) {
+            GhostTurn::Over => return false,
+            GhostTurn::Now => return true,
+            GhostTurn::Service => {
+                monitor
+                    .until(|c| !c.is_by_service(tx) || c.is_over_with(tx))
+                    .await
+            }
+            GhostTurn::Later => tokio::time::sleep(TICK).await,
+        }
+    }
 }
 
 struct Session {

@@ -9,8 +9,9 @@ use hindcast_rewind::pins::DATABASE;
 use hindcast_taplog::board::Line;
 use hindcast_trace::{Isolation, RequestId};
 use hindcast_wire::Wires;
+use hindcast_wire::sql::ScriptCache;
 
-use crate::hold::{Answered, Code, Context, HoldOptions, Holder, Next, Pins, Unreadable};
+use crate::hold::{Answered, Code, Context, HoldOptions, Holder, Next, Pins, SentAll, Unreadable};
 use crate::shared::Shared;
 use crate::transaction::{Ask, Claim, Ended, Looking, MovedReads, Opening, Stopped};
 use crate::turns::Turns;
@@ -18,6 +19,7 @@ use crate::turns::Turns;
 /// A session of the service.
 pub struct ServiceContext {
     shared: Arc<Shared>,
+    scripts: Arc<ScriptCache>,
     pid: Option<i32>,
     /// Where the session stands on the service's board.
     turns: Option<(Arc<Turns>, Line)>,
@@ -47,7 +49,8 @@ impl Context for ServiceContext {
         turns.whose(*line)
     }
     fn alone(&self) -> Option<RequestId> {
-        self.shared.monitor.with(|c| c.alone())
+        let knows_turns = self.turns.is_some();
+        self.shared.monitor.with(|c| c.alone(knows_turns))
     }
     fn commits_freely(&self, tx: Tx) -> bool {
         self.shared.monitor.commits_freely(tx)
@@ -87,8 +90,16 @@ impl Context for ServiceContext {
         let mut undone = undone.lock().unwrap_or_else(PoisonError::into_inner);
         *undone.entry(statement.to_owned()).or_default() += 1;
     }
-    fn is_starting(&self) -> bool {
-        !self.shared.monitor.with(|c| c.has_started())
+    fn sent_by(&self, tx: Tx) -> Result<Option<SentAll>, Unreadable> {
+        let is_ghost = self.shared.recording.transaction(tx).request.is_none();
+        let sent = is_ghost.then(|| self.shared.sent_by(tx, &self.scripts));
+        sent.transpose()
+    }
+    fn gave_back(&mut self, tx: Tx) {
+        self.shared.monitor.with(|c| c.give_back(tx));
+    }
+    fn waits_no_more(&mut self, tx: Tx) {
+        self.shared.monitor.with(|c| c.waits_no_more(tx));
     }
     fn backend(&mut self, pid: i32) {
         self.pid = Some(pid);
@@ -172,6 +183,7 @@ impl Host for HoldingHost {
             holder: Holder::new(self.options.clone()),
             context: ServiceContext {
                 shared: Arc::clone(&self.shared),
+                scripts: Arc::clone(&self.options.scripts),
                 pid: None,
                 turns: self.turns.clone().zip(start.line),
             },

@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hindcast_order::Tx;
 use tokio::sync::{oneshot, watch};
@@ -86,6 +86,20 @@ impl Monitor {
         answer
     }
 
+    /// Resolves when something is true of the coordinator.
+    pub async fn until(&self, fact: impl Fn(&Coordinator) -> bool) {
+        let mut changes = self.changes();
+        loop {
+            changes.borrow_and_update();
+            if self.with(|coordinator| fact(coordinator)) {
+                return;
+            }
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// When the last step of the recording was taken.
     pub fn moved_at(&self) -> Instant {
         self.state().moved_at
@@ -107,13 +121,34 @@ impl Monitor {
             state.waiting.push((ask, sender));
             Some(receiver)
         };
+        drop(state);
+        let monitor = self.clone();
         async move {
             let Some(receiver) = waiting else { return };
             // The sender is dropped only with the monitor, when nothing is left that waits.
-            if let Ask::Insert(..) = ask {
-                let _ = tokio::time::timeout(Ask::INSERT_PATIENCE, receiver).await;
-            } else {
-                let _ = receiver.await;
+            match ask {
+                Ask::Insert(..) => {
+                    let _ = tokio::time::timeout(Ask::INSERT_PATIENCE, receiver).await;
+                }
+                Ask::Ghost(_) => tokio::select! {
+                    _ = receiver => {}
+                    () = monitor.quiet(Ask::GHOST_PATIENCE) => {}
+                },
+                _ => {
+                    let _ = receiver.await;
+                }
+            }
+        }
+    }
+
+    /// Resolves when no step of the recording has been taken for so long, from now on.
+    async fn quiet(&self, quiet: Duration) {
+        let since = Instant::now();
+        loop {
+            let moved = since.max(self.moved_at());
+            match quiet.checked_sub(moved.elapsed()) {
+                Some(rest) => tokio::time::sleep(rest).await,
+                None => return,
             }
         }
     }

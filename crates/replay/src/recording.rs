@@ -138,6 +138,8 @@ pub struct Recording {
     errors: HashMap<Tx, String>,
     /// Of a faithful replay: what later statements under READ COMMITTED saw.
     looks: Looks,
+    /// The ids of ghosts that wrote.
+    ghost_xids: HashMap<Tx, Xid>,
     /// Statements that tried to take an advisory lock, in vain.
     refused: HashMap<Tx, Vec<u32>>,
     /// What requests read from the wall clock behind their answers.
@@ -377,6 +379,11 @@ impl Recording {
         &self.looks
     }
 
+    /// The id of a ghost that wrote: those that locked something first have lower ones.
+    pub fn ghost_xid(&self, tx: Tx) -> Option<Xid> {
+        self.ghost_xids.get(&tx).copied()
+    }
+
     /// The statements of a transaction that tried to take an advisory lock, in vain.
     pub fn refused(&self, tx: Tx) -> &[u32] {
         self.refused.get(&tx).map_or(&[], Vec::as_slice)
@@ -504,6 +511,7 @@ impl<'a> Loading<'a> {
                 retried: Vec::new(),
                 errors: HashMap::new(),
                 looks: Looks::default(),
+                ghost_xids: HashMap::new(),
                 refused: HashMap::new(),
                 late: HashMap::new(),
                 shown_by: HashMap::new(),
@@ -555,6 +563,8 @@ impl<'a> Loading<'a> {
         }
         let has_snapshot = recorded.snapshot.is_some();
         let wrote = recorded.xid.is_some();
+        let ghost = recorded.xid.filter(|_| request.is_none());
+        self.recording.ghost_xids.extend(ghost.map(|xid| (tx, xid)));
         let kept = Extras {
             drawn_uuids: not_told(recorded.drawn_uuids, &drawn),
             drawn,
@@ -619,10 +629,8 @@ impl<'a> Loading<'a> {
         if fate == Fate::Aborted {
             return knows_statements;
         }
-        let refused = recorded
-            .locks
-            .iter()
-            .filter(|lock| lock.target == ADVISORY_REFUSED);
+        let in_vain = |lock: &&trace::Lock| lock.target == ADVISORY_REFUSED;
+        let refused = recorded.locks.iter().filter(in_vain);
         let refused: Vec<u32> = refused.map(|lock| lock.statement).collect();
         if !refused.is_empty() {
             self.recording.refused.insert(tx, refused);

@@ -91,7 +91,7 @@ impl Rules {
         match self {
             Self::Recorded(recorded) => recorded.may(ask, recording),
             Self::Changed(retroaction) => match ask {
-                Ask::Snapshot(tx) => retroaction.may_take_snapshot(tx),
+                Ask::Snapshot(tx) | Ask::Ghost(tx) => retroaction.may_take_snapshot(tx),
                 Ask::Act(tx) => retroaction.may_act(tx),
                 Ask::Commit(tx) => retroaction.may_commit(tx),
                 Ask::Look(tx, _) => retroaction.may_look(tx, recording.scheduled(ask)),
@@ -229,11 +229,14 @@ impl Rules {
 
 impl Recorded {
     fn may(&self, ask: Ask, recording: &Recording) -> bool {
+        if let Ask::Ghost(tx) = ask {
+            return self.schedule.may_take_snapshot(tx);
+        }
         if self.schedule.is_abandoned(ask.tx()) {
             return true;
         }
         let permitted = match ask {
-            Ask::Snapshot(tx) => self.schedule.may_take_snapshot(tx),
+            Ask::Snapshot(tx) | Ask::Ghost(tx) => self.schedule.may_take_snapshot(tx),
             Ask::Look(..) => {
                 let look = recording.scheduled(ask);
                 self.schedule.is_abandoned(look) || self.schedule.may_take_snapshot(look)
@@ -260,6 +263,7 @@ impl Recorded {
                     (Ask::Commit(tx), _) => !is_writer(tx),
                     (
                         Ask::Look(..)
+                        | Ask::Ghost(_)
                         | Ask::Lock(..)
                         | Ask::Insert(..)
                         | Ask::Act(_)

@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 
 use crate::blockers;
 use crate::compare::Compare;
-use crate::coordinator::Coordinator;
+use crate::coordinator::{Background, Coordinator};
 use crate::ghosts;
 use crate::hold::{Code, HoldOptions};
 use crate::host::HoldingHost;
@@ -289,8 +289,15 @@ impl Run {
             pins.begin(plan.period.start, plan.first);
             inside.connections = connections(&shared.recording);
         }
-        let aside = run_ghosts(&shared, &connector, &hold, ghosts, setting.stall_timeout).await;
-        let service = start_service(&mut setting, inside.as_ref()).await?;
+        let started = start_all(
+            &shared,
+            &connector,
+            &hold,
+            &mut setting,
+            inside.as_ref(),
+            ghosts,
+        );
+        let (aside, service) = started.await?;
         Ok(Self {
             shared,
             connector,
@@ -342,7 +349,7 @@ impl Run {
                 paused.set(false);
             };
             sender.run(trace, remarks, told, wait).await?;
-            until(monitor, |coordinator| coordinator.is_finished()).await;
+            monitor.until(|coordinator| coordinator.is_finished()).await;
             Ok::<_, ReplayError>(End::Done)
         };
         // Requests in flight may be held for ever when it is over. Those in a debugger are left
@@ -422,16 +429,47 @@ impl Run {
     }
 }
 
-/// Runs the ghosts. Those that were over before the first request are over when this is: a service
-/// finds its database as it left it when it had started.
-async fn run_ghosts(
+/// Starts the ghosts and the service.
+async fn start_all(
+    shared: &Arc<Shared>,
+    connector: &Arc<Connector>,
+    hold: &HoldOptions,
+    setting: &mut Setting,
+    inside: Option<&Inside>,
+    ghosts: BTreeMap<SessionId, Vec<Tx>>,
+) -> Result<(JoinSet<()>, Option<Service>), ServiceError> {
+    let monitor = &shared.monitor;
+    let known = ghosts::openings(shared, &hold.scripts);
+    let background = Background::new(&shared.recording, known, &ghosts);
+    monitor.with(|coordinator| coordinator.set_background(background));
+    let before = ghosts::before_requests(&shared.recording, &ghosts);
+    let starts_itself = starts_itself(setting, inside.is_some(), hold.code);
+    if starts_itself {
+        monitor.with(|coordinator| coordinator.starts_itself(&before));
+    }
+    let aside = run_ghosts(shared, connector, hold, ghosts);
+    let mut service = None;
+    if starts_itself {
+        service = start_service(setting, inside).await?;
+        monitor.with(|coordinator| coordinator.has_started_itself());
+    }
+    tokio::select! {
+        () = monitor.until(|c| before.iter().all(|&tx| c.is_over_with(tx))) => {}
+        () = stall(monitor, setting.stall_timeout, || false) => {}
+    }
+    if !starts_itself {
+        service = start_service(setting, inside).await?;
+    }
+    Ok((aside, service))
+}
+
+/// Runs the ghosts.
+fn run_ghosts(
     shared: &Arc<Shared>,
     connector: &Arc<Connector>,
     hold: &HoldOptions,
     ghosts: BTreeMap<SessionId, Vec<Tx>>,
-    patience: Duration,
 ) -> JoinSet<()> {
-    let before = ghosts::before_requests(&shared.recording, &ghosts);
     let mut aside = JoinSet::new();
     aside.spawn(ghosts::run_all(
         Arc::clone(shared),
@@ -439,12 +477,14 @@ async fn run_ghosts(
         hold.clone(),
         ghosts.into_values().collect(),
     ));
-    let monitor = &shared.monitor;
-    tokio::select! {
-        () = until(monitor, |c| before.iter().all(|&tx| c.is_over_with(tx))) => {}
-        () = stall(monitor, patience, || false) => {}
-    }
     aside
+}
+
+/// Whether the service does itself what it did when it started. If it may have been others who
+/// did that, or if it would do something else, it is done before, and the service finds its
+/// database as it left it when it had started.
+fn starts_itself(setting: &Setting, inside: bool, code: Code) -> bool {
+    inside && setting.service_command.is_none() && code == Code::Recorded
 }
 
 /// Where the service's randomness and clock are not pinned.
@@ -497,7 +537,7 @@ async fn nudge(shared: &Shared, longest: Duration) {
             // It may be computing, or talking to other services.
             let more = QUIET_AT_WORK.max(longest * 2) - QUIET;
             let before = steps();
-            let _ = tokio::time::timeout(more, until(monitor, |c| c.steps() != before)).await;
+            let _ = tokio::time::timeout(more, monitor.until(|c| c.steps() != before)).await;
             if steps() != before {
                 continue;
             }
@@ -554,24 +594,10 @@ fn longest_pause(recording: &Recording) -> Duration {
     Duration::from_micros(longest.unwrap_or(0) as u64)
 }
 
-/// Resolves when something is true of the coordinator.
-pub(crate) async fn until(monitor: &Monitor, fact: impl Fn(&Coordinator) -> bool) {
-    let mut changes = monitor.changes();
-    loop {
-        changes.borrow_and_update();
-        if monitor.with(|coordinator| fact(coordinator)) {
-            return;
-        }
-        if changes.changed().await.is_err() {
-            return;
-        }
-    }
-}
-
 /// Resolves when the replay is to stop, and is not `paused`.
 async fn over(monitor: &Monitor, paused: &Cell<bool>) {
     monitor.over().await;
-    until(monitor, |_| !paused.get()).await;
+    monitor.until(|_| !paused.get()).await;
 }
 
 /// Resolves when no step of the recording was taken for as long as `patience`, whatever else the

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hindcast_order::{Request, Tx};
 use hindcast_trace::ShapeId;
+use hindcast_wire::sql::ScriptCache;
 
 use crate::coordinator::Coordinator;
-use crate::hold::{Answered, Code, Pins, Unreadable};
+use crate::hold::{Answered, Code, Pins, SentAll, Unreadable};
 use crate::learned::Learned;
 use crate::looks::Stretch;
 use crate::monitor::Monitor;
@@ -108,6 +109,12 @@ impl Shared {
         self.readable(self.recording.extras(tx))
     }
 
+    /// What the client of a ghost sent.
+    pub fn sent_by(&self, ghost: Tx, scripts: &ScriptCache) -> Result<SentAll, Unreadable> {
+        let bytes = self.extras(ghost)?.client_bytes.unwrap_or_default();
+        Ok(SentAll::read(&bytes, scripts))
+    }
+
     fn readable(&self, extras: io::Result<Extras>) -> Result<Extras, Unreadable> {
         extras.map_err(|error| {
             self.monitor.with(|coordinator| coordinator.fail(error));
@@ -138,6 +145,12 @@ impl Shared {
         let transactions = self.monitor.with(|c| c.reads_let_go());
         remarks.extend((transactions > 0).then_some(Remark::ReadsLetGo { transactions }));
         remarks
+    }
+
+    /// How many writes outside of requests were undone.
+    pub fn undone(&self) -> u64 {
+        let undone = self.undone.lock().unwrap_or_else(PoisonError::into_inner);
+        undone.values().sum()
     }
 
     /// What the service drew otherwise.

@@ -13,6 +13,8 @@ use crate::transcript::Transcript;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ask {
     Snapshot(Tx),
+    /// To do this ghost in the place of the recording. It is not waited for where nothing moves.
+    Ghost(Tx),
     /// Of a transaction under READ COMMITTED: what a later statement is to see. It is the look with
     /// this number.
     Look(Tx, u32),
@@ -41,9 +43,14 @@ impl Ask {
     /// Whoever is to insert first may wait for a row of another transaction, or may not come.
     pub const INSERT_PATIENCE: Duration = Duration::from_millis(50);
 
+    /// Where nothing has moved for so long, a transaction outside of requests does not wait to do a
+    /// ghost: others may wait for its connection.
+    pub const GHOST_PATIENCE: Duration = Duration::from_millis(150);
+
     pub fn tx(self) -> Tx {
         match self {
             Self::Snapshot(tx)
+            | Self::Ghost(tx)
             | Self::Look(tx, _)
             | Self::Lock(tx, _)
             | Self::Insert(tx, _)
@@ -94,8 +101,13 @@ pub enum Claim {
     CutOff,
     /// The request of changed code had no such transaction: run it as it comes.
     Added(AddedId),
-    /// It belongs to no request that is replayed.
+    /// It belongs to no request that is replayed. What it writes is undone.
     Outside,
+    /// Likewise. It looks for something to do, and what there is, is for others.
+    InVain,
+    /// It belongs to no request, and will do this ghost when that can come. It is asked again then,
+    /// or when nothing moves.
+    Wait(Tx),
     /// Not known yet: what its driver asks for itself comes first. The next statement tells.
     Later,
 }
@@ -116,6 +128,12 @@ pub struct Opening<'a> {
     /// With which values it runs, where they are known: see
     /// [`values_of`](hindcast_wire::values_of).
     pub values: Option<u64>,
+    /// See [`each_value`](hindcast_wire::each_value).
+    pub each_value: &'a [u64],
+    /// It may be answered [`Claim::Wait`].
+    pub may_wait: bool,
+    /// It was.
+    pub waited: bool,
 }
 
 /// How a transaction ended in the replay.

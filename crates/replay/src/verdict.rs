@@ -32,8 +32,12 @@ pub struct Counts {
     pub transactions: u64,
     pub served_from_recording: u64,
     pub ghosts: u64,
+    /// Of those, the ones that the service did itself.
+    pub ghosts_by_service: u64,
     pub read_committed: u64,
     pub outside_writes_refused: u64,
+    /// What the service wrote outside of requests, and no ghost was left that it was.
+    pub outside_writes_undone: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -273,12 +277,13 @@ pub enum Remark {
     CutOff {
         requests: u64,
     },
-    /// The service wrote outside any request; its recorded twin ran as a ghost.
+    /// The service wrote outside any request, by a statement that cannot be undone.
     OutsideWriteRefused {
         statement: String,
         times: u64,
     },
-    /// Likewise, while the service started, or where it may have been done: it was undone.
+    /// The service wrote outside any request what the recording had done, or does not have: it was
+    /// undone.
     OutsideWriteUndone {
         statement: String,
         times: u64,

@@ -52,7 +52,7 @@ pub use observer::{
     Context, Cut, Event, Failure, Keeping, Look, ObservedTransaction, Observer, ObserverOptions,
     ProtocolError, SequenceColumns, Source,
 };
-pub use values::values_of;
+pub use values::{each_value, values_of};
 
 /// Bytes of one session on their way out, in order.
 #[derive(Debug, Default)]

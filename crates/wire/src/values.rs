@@ -6,6 +6,7 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use crate::message::frontend;
 use crate::sql::Statement;
 
 /// Of a statement that runs with what `bound` says: the number of values and the values, as they
@@ -18,12 +19,23 @@ pub fn values_of(statement: &Statement, bound: Option<&[u8]>) -> Option<u64> {
     }
 }
 
+/// The same, one number for each value, in order: some of them may be drawn anew each time.
+pub fn each_value(statement: &Statement, bind: Option<&[u8]>) -> Vec<u64> {
+    let values = bind.and_then(|bind| frontend::bind_values(bind).ok());
+    let values = values.unwrap_or_default();
+    let bound = values.iter().map(|value| match value {
+        Some(value) => xxh3_64_with_seed(value, 1),
+        None => 0,
+    });
+    let constants = (statement.constants != 0).then_some(statement.constants);
+    constants.into_iter().chain(bound).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use bytes::BytesMut;
 
     use super::*;
-    use crate::message::frontend;
     use crate::sql::{Dialect, Script};
 
     fn of(text: &str, parameters: &[Option<&[u8]>]) -> Option<u64> {

@@ -2,6 +2,7 @@
 
 mod applications;
 mod audit;
+mod background;
 mod backup;
 mod base_every;
 mod bases;

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use hindcast_replay::verdict::{
-    BodySeen, Divergence, DivergenceKind, FinalState, Learning, NotCompared, Position, Remark,
-    Suspicion, Verdict,
+    BodySeen, Counts, Divergence, DivergenceKind, FinalState, Learning, NotCompared, Position,
+    Remark, Suspicion, Verdict,
 };
 
 use super::format::{count, cut, duration, thousands};
@@ -49,7 +49,7 @@ pub fn page(verdict: &Verdict) -> String {
         );
     }
     if counts.ghosts > 0 {
-        let _ = writeln!(page, "  {} of no request", count(counts.ghosts, "ghost"));
+        let _ = writeln!(page, "  {}", ghosts(counts));
     }
     if counts.requests_not_compared > 0 {
         let _ = writeln!(
@@ -408,6 +408,14 @@ pub fn learned(learning: &Learning) -> String {
     text
 }
 
+fn ghosts(counts: &Counts) -> String {
+    let all = format!("{} of no request", count(counts.ghosts, "ghost"));
+    match counts.ghosts_by_service {
+        0 => all,
+        own => format!("{all}, {} done by the service itself", thousands(own)),
+    }
+}
+
 /// Of ghosts that may have been a request's.
 pub fn unattributed(transactions: u64) -> String {
     format!(
@@ -417,13 +425,12 @@ pub fn unattributed(transactions: u64) -> String {
     )
 }
 
-/// What the service wrote outside of requests, when it started or where that may have been done.
+/// What the service wrote outside of requests, and was not what it did then.
 pub fn write_undone(statement: &str, times: u64) -> String {
     let times = thousands(times);
     let statement = cut(statement, 100);
     format!(
-        "made {times}× and undone, outside any request: {statement} (--allow-outside-writes keeps it, for a service that \
-         looks for what it wrote when it started)"
+        "made {times}× and undone, outside any request, since the recording had done it or does not have it: {statement}"
     )
 }
 

@@ -2,7 +2,7 @@
 //! service draws by itself, whether they differ in anything else is known when their request is
 //! over, and what it drew was learned. Of what the database drew nothing is learned.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use hindcast_order::Tx;
 use hindcast_trace::ShapeId;
@@ -29,6 +29,20 @@ pub struct Pending {
 }
 
 impl Coordinator {
+    /// A few statements of the recording that draw or read, in the database, what is not recorded:
+    /// where a difference may come from.
+    pub fn unpinned_statements(&self) -> Vec<String> {
+        const MAX: usize = 5;
+        let all = &self.recording.transactions;
+        // Where it told of some, the others drew nothing.
+        let told = all.iter().any(|one| one.draws_told);
+        let shapes: HashSet<ShapeId> = all.iter().map(|one| one.shape).collect();
+        let unpinned = |&shape| self.shapes.unpinned(shape, told);
+        let all = shapes.iter().flat_map(unpinned);
+        let all: BTreeSet<&String> = all.collect();
+        all.into_iter().take(MAX).cloned().collect()
+    }
+
     /// Whether it is left open what the other results of a transaction are.
     pub(super) fn leave_open(&mut self, tx: Tx, ended: &Ended) -> bool {
         let recorded = self.recording.transaction(tx);

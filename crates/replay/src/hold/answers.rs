@@ -31,6 +31,8 @@ pub(super) enum Expect {
     },
     Sync,
     FunctionCall,
+    /// Of a `Close` in the place of an `Execute`, which is answered this completion instead.
+    Nothing(&'static [u8]),
 }
 
 /// What is known of the rows that a statement is answered.
@@ -57,8 +59,18 @@ impl Expect {
     pub fn statements(&self) -> u32 {
         match self {
             Self::Query { rows } => rows.len() as u32,
-            Self::Execute { .. } => 1,
+            Self::Execute { .. } | Self::Nothing(_) => 1,
             _ => 0,
+        }
+    }
+}
+
+impl Expect {
+    /// The completion that an answer stands for.
+    fn nothing(&self, tag: u8) -> Option<&'static [u8]> {
+        match self {
+            Self::Nothing(completion) if tag == server::CLOSE_COMPLETE => Some(completion),
+            _ => None,
         }
     }
 }
@@ -69,6 +81,8 @@ pub(super) struct Answer {
     pub owner: Owner,
     /// What is known of it, if it is a row.
     pub row: Rows,
+    /// The completion that the client is answered instead.
+    pub empty: Option<&'static [u8]>,
 }
 
 #[derive(Debug, Default)]
@@ -147,7 +161,8 @@ impl Answers {
         if let (Expect::Describe(Some(prepared)), server::ROW_DESCRIPTION) = (expect, tag) {
             prepared.describe(body);
         }
-        let answer = Answer { owner: *owner, row };
+        let (owner, empty) = (*owner, expect.nothing(tag));
+        let answer = Answer { owner, row, empty };
         let done = match (expect, tag) {
             (Expect::Query { .. }, server::COMMAND_COMPLETE | server::EMPTY_QUERY_RESPONSE) => {
                 self.statement += 1;
@@ -173,7 +188,7 @@ impl Answers {
             }
             (Expect::Parse, server::PARSE_COMPLETE)
             | (Expect::Bind, server::BIND_COMPLETE)
-            | (Expect::Close, server::CLOSE_COMPLETE)
+            | (Expect::Close | Expect::Nothing(_), server::CLOSE_COMPLETE)
             | (Expect::Describe(_), server::ROW_DESCRIPTION | server::NO_DATA)
             | (
                 Expect::Execute { .. },

@@ -9,19 +9,22 @@ use hindcast_wire::frame::Frame;
 use hindcast_wire::message::frontend as client;
 use hindcast_wire::sql::trace::trace_comment;
 use hindcast_wire::sql::{self, Dialect, Edits, Statement};
-use hindcast_wire::{Status, Wires, values_of};
+use hindcast_wire::{Status, Wires};
 
 use super::answers::{Expect, Owner, Rows};
 use super::enter::any_alone;
-use super::names::{Batch, Message, Prepared};
+use super::names::{Batch, Message, Prepared, Values};
 use super::own::Own;
 use super::plan::{Plan, Split, Step};
 use super::transaction::{Kind, Open};
-use super::{Advance, Close, Code, Context, Holder, Next, Session};
+use super::{Advance, Code, Context, Holder, Next, Session, Unplanned};
 use crate::setup::asks_catalog;
 use crate::shapes::only_reads;
 use crate::transaction::{Ask, Claim, Stop};
 use crate::transcript::Transcript;
+
+/// A portal that there is not: to close it is no error.
+const NO_PORTAL: &[u8] = b"hindcast_nothing";
 
 impl Holder {
     /// Plans the next batch, if a whole one is there.
@@ -29,7 +32,7 @@ impl Holder {
         &mut self,
         out: &mut Wires,
         cx: &mut impl Context,
-    ) -> Result<Advance, Close> {
+    ) -> Result<Advance, Unplanned> {
         if let Some(text) = self.next_of_split() {
             self.session = Session::Running(self.plan_query(&text, cx)?);
             return Ok(Advance::More);
@@ -55,9 +58,9 @@ impl Holder {
         }
         let batch: Vec<Frame> = self.queue.drain(..=end).collect();
         let last = batch.last().expect("the batch has its end");
-        let plan = match last.tag() {
-            client::QUERY => self.plan_simple(last, cx)?,
-            client::SYNC | client::FLUSH => self.plan_extended(batch, cx)?,
+        let planned = match last.tag() {
+            client::QUERY => self.plan_simple(last, cx),
+            client::SYNC | client::FLUSH => self.plan_extended(batch.clone(), cx),
             client::FUNCTION_CALL => {
                 let mut plan = Plan::default();
                 plan.message([(Expect::FunctionCall, Owner::Client)], |bytes| {
@@ -65,7 +68,7 @@ impl Holder {
                 });
                 plan.send();
                 plan.settle();
-                plan
+                Ok(plan)
             }
             // Terminate; data of a COPY that the server has given up on.
             _ => {
@@ -73,7 +76,16 @@ impl Holder {
                 return Ok(Advance::More);
             }
         };
-        self.session = Session::Running(plan);
+        match planned {
+            Ok(plan) => self.session = Session::Running(plan),
+            Err(unplanned) => {
+                if let Unplanned::Wait(_) = unplanned {
+                    self.queue = batch.into_iter().chain(self.queue.drain(..)).collect();
+                    self.session = Session::Waiting(Plan::default());
+                }
+                return Err(unplanned);
+            }
+        }
         Ok(Advance::More)
     }
 
@@ -86,7 +98,7 @@ impl Holder {
 
     // ---- simple protocol --------------------------------------------------------------------
 
-    fn plan_simple(&mut self, query: &Frame, cx: &mut impl Context) -> Result<Plan, Close> {
+    fn plan_simple(&mut self, query: &Frame, cx: &mut impl Context) -> Result<Plan, Unplanned> {
         let text = client::parse_query(query.body()).unwrap_or_default();
         let script = self.options.scripts.get(text, Dialect::default());
         let mixed = script.statements.len() > 1
@@ -129,7 +141,7 @@ impl Holder {
         split.is_some_and(|split| !split.rest.is_empty())
     }
 
-    fn plan_query(&mut self, text: &[u8], cx: &mut impl Context) -> Result<Plan, Close> {
+    fn plan_query(&mut self, text: &[u8], cx: &mut impl Context) -> Result<Plan, Unplanned> {
         let script = self.options.scripts.get(text, Dialect::default());
         let of_split = || self.split.as_ref().and_then(|split| split.request);
         let named = self.request_in(text).or_else(of_split);
@@ -141,7 +153,9 @@ impl Holder {
         }
         self.unsynced = false;
         let first = statements.iter().find(|one| one.takes_snapshot);
-        let values = first.and_then(|first| values_of(first, None));
+        let values = first
+            .map(|first| Values::of(first, None))
+            .unwrap_or_default();
         if let Some(tx) = self.enter(&statements, values, named, cx, &mut plan)? {
             let mut message = BytesMut::new();
             client::query(&mut message, text);
@@ -158,8 +172,10 @@ impl Holder {
         // The server runs the text as a whole, so it is held only where it begins.
         let look = first.and_then(|first| self.next_look(first));
         plan.steps.extend(look.map(Step::Hold));
+        let of_ghost = self.text_of_ghost(&statements);
+        let text = of_ghost.as_deref().unwrap_or(text);
         for statement in &statements {
-            self.put_ahead(statement, &mut plan);
+            self.put_ahead(statement, cx, &mut plan);
             plan.steps.extend(self.before(statement));
         }
         self.transcribe(|transcript| transcript.text(text));
@@ -176,7 +192,7 @@ impl Holder {
         plan.send();
         plan.settle();
         if wrapped {
-            self.leave_wrapped(&statements, &mut plan);
+            self.leave_wrapped(&statements, cx, &mut plan);
         }
         self.leave_company(&statements, &mut plan);
         Ok(plan)
@@ -184,7 +200,11 @@ impl Holder {
 
     // ---- extended protocol ------------------------------------------------------------------
 
-    fn plan_extended(&mut self, frames: Vec<Frame>, cx: &mut impl Context) -> Result<Plan, Close> {
+    fn plan_extended(
+        &mut self,
+        frames: Vec<Frame>,
+        cx: &mut impl Context,
+    ) -> Result<Plan, Unplanned> {
         // What the batch executes, and which request its texts name, must be known before the first
         // message goes out.
         let batch = self.read(frames);
@@ -218,7 +238,7 @@ impl Holder {
         plan.send();
         plan.settle();
         if synced && wrapped {
-            self.leave_wrapped(&statements, &mut plan);
+            self.leave_wrapped(&statements, cx, &mut plan);
         }
         self.leave_company(&statements, &mut plan);
         self.unsynced = !synced;
@@ -233,7 +253,7 @@ impl Holder {
         wrapped: bool,
         cx: &mut impl Context,
         plan: &mut Plan,
-    ) -> Result<Option<(Tx, usize)>, Close> {
+    ) -> Result<Option<(Tx, usize)>, Unplanned> {
         for (message, at) in batch.messages.iter().zip(0..) {
             let tag = message.frame.tag();
             // The snapshot of an explicit transaction: before the first message that makes the
@@ -261,7 +281,7 @@ impl Holder {
             if tag == client::BIND
                 && let Some(statement) = message.statement()
             {
-                self.put_ahead(statement, plan);
+                self.put_ahead(statement, cx, plan);
             }
             if tag == client::BIND && self.options.keep_results {
                 cx.given(message.frame.body());
@@ -279,7 +299,11 @@ impl Holder {
     }
 
     fn plan_message(&mut self, message: &Message, wrapped: bool, plan: &mut Plan) {
-        let frame = &message.frame;
+        let of_ghost = match message.frame.tag() {
+            client::BIND => self.bind_of_ghost(message),
+            _ => None,
+        };
+        let frame = of_ghost.as_ref().unwrap_or(&message.frame);
         match frame.tag() {
             client::PARSE => {
                 plan.message([(Expect::Parse, Owner::Client)], |bytes| {
@@ -301,6 +325,13 @@ impl Holder {
                     if !waits.is_empty() {
                         plan.wait(waits);
                     }
+                }
+                if let Some(nothing) = self.finds_nothing(statement) {
+                    let expect = (Expect::Nothing(nothing), Owner::Client);
+                    plan.message([expect], |bytes| {
+                        client::close(bytes, client::Target::Portal(NO_PORTAL));
+                    });
+                    return;
                 }
                 let expect = Expect::Execute {
                     rows: statement.map_or(Rows::default(), |one| self.rows(one)),
@@ -374,13 +405,16 @@ impl Holder {
     }
 
     /// Plans statements of ours without which the one that comes next would do something else.
-    fn put_ahead(&mut self, statement: &Statement, plan: &mut Plan) {
+    fn put_ahead(&mut self, statement: &Statement, cx: &mut impl Context, plan: &mut Plan) {
         let recorded = self.options.code == Code::Recorded;
-        if matches!(
+        let commits = matches!(
             statement.kind,
             sql::Kind::Commit { .. } | sql::Kind::PrepareTransaction { .. }
-        ) && self.has_tried().is_some()
-        {
+        );
+        if commits {
+            self.depart(Some(statement), cx);
+        }
+        if commits && self.has_tried().is_some() {
             plan.send_and_settle();
             plan.own(Own::Identify {
                 subtransactions: false,
@@ -499,7 +533,8 @@ impl Holder {
         })
     }
 
-    fn leave_wrapped(&mut self, statements: &[&Statement], plan: &mut Plan) {
+    fn leave_wrapped(&mut self, statements: &[&Statement], cx: &mut impl Context, plan: &mut Plan) {
+        self.depart(None, cx);
         // Data of a `COPY` would be taken for what follows, and the rest of a text is not run where
         // a part of it fails.
         plan.commits_at_once = self.split.is_none() && statements.iter().all(|one| is_plain(one));

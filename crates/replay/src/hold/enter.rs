@@ -7,10 +7,11 @@ use hindcast_wire::Status;
 use hindcast_wire::message::frontend as client;
 use hindcast_wire::sql::{self, Company, Statement};
 
+use super::names::Values;
 use super::own::Own;
 use super::plan::Plan;
-use super::transaction::{Kind, Open, Tried};
-use super::{Close, Code, Context, Holder};
+use super::transaction::{Kind, Open};
+use super::{Code, Context, Holder, Unplanned};
 use crate::setup::{asks_catalog, sets_up};
 use crate::shapes::only_reads;
 use crate::transaction::{Ask, Claim, Opening};
@@ -23,11 +24,11 @@ impl Holder {
     pub(super) fn enter(
         &mut self,
         statements: &[&Statement],
-        values: Option<u64>,
+        values: Values,
         named: Option<RequestId>,
         cx: &mut impl Context,
         plan: &mut Plan,
-    ) -> Result<Option<Tx>, Close> {
+    ) -> Result<Option<Tx>, Unplanned> {
         // A `Query` has no frames of its own to note. One that was split is noted when it is
         // through.
         let sent = (!self.is_within_split()).then_some(client::QUERY);
@@ -49,7 +50,7 @@ impl Holder {
         if let Some(open) = &self.transaction
             && (open.claim().is_some() || self.status == Status::Failed)
         {
-            if open.claim() == Some(Claim::Outside) {
+            if matches!(open.claim(), Some(Claim::Outside | Claim::InVain)) {
                 self.outside = Some(opening.fingerprint.text.clone());
             }
             return Ok(None);
@@ -60,17 +61,40 @@ impl Holder {
             .or(self.application)
             .or_else(|| cx.turn())
             .or_else(|| cx.alone());
+        // What is planned already is not planned again.
+        let waited = self.awaited.take().is_some();
+        let may_wait = plan.is_empty() && self.split.is_none() && !self.unsynced;
         let claimed = Opening {
-            values,
+            values: values.all,
+            each_value: &values.each,
+            may_wait: may_wait && !waited,
+            waited,
             ..self.opening(statements, opening)
         };
         let claim = cx.claim(request, claimed);
         let changed = self.options.code != Code::Recorded;
-        if changed && claim != Claim::Later {
+        if changed && !matches!(claim, Claim::Later | Claim::Wait(_)) {
             cx.entered(Some(claim));
         }
+        self.enter_as(claim, opening, statements, cx, plan)
+    }
+
+    /// Returns the transaction that is to be served from the recording.
+    fn enter_as(
+        &mut self,
+        claim: Claim,
+        opening: &Statement,
+        statements: &[&Statement],
+        cx: &mut impl Context,
+        plan: &mut Plan,
+    ) -> Result<Option<Tx>, Unplanned> {
+        let changed = self.options.code != Code::Recorded;
         match claim {
-            Claim::CutOff => Err(Close),
+            Claim::CutOff => Err(Unplanned::Close),
+            Claim::Wait(tx) => {
+                self.awaited = Some(tx);
+                Err(Unplanned::Wait(Ask::Ghost(tx)))
+            }
             Claim::Later => Ok(self.enter_later(plan)),
             Claim::Serve(tx) => {
                 if self.transaction.is_some() {
@@ -81,12 +105,16 @@ impl Holder {
             }
             // One too many of a request is named as that, and what is behind the range does not
             // matter.
-            Claim::Extra | Claim::Outside => {
-                self.enter_unheld(claim, opening, statements, cx, plan);
+            Claim::Extra | Claim::Outside | Claim::InVain => {
+                self.enter_unheld(claim, opening, statements, plan);
                 Ok(None)
             }
             Claim::Run(tx) if changed => self.enter_changed(claim, Some(tx), statements, cx, plan),
-            Claim::Run(tx) => self.enter_recorded(tx, statements, cx, plan),
+            Claim::Run(tx) => {
+                let served = self.enter_recorded(tx, statements, cx, plan)?;
+                self.follow_ghost(tx, opening, cx)?;
+                Ok(served)
+            }
             Claim::Added(_) => self.enter_changed(claim, None, statements, cx, plan),
         }
     }
@@ -117,85 +145,10 @@ impl Holder {
             reads_alone: is_alone && only_reads(opening),
             begun: self.transaction.is_some(),
             values: None,
+            each_value: &[],
+            may_wait: false,
+            waited: false,
         }
-    }
-
-    /// What is not part of the replay is neither held nor followed.
-    fn enter_unheld(
-        &mut self,
-        claim: Claim,
-        opening: &Statement,
-        statements: &[&Statement],
-        cx: &impl Context,
-        plan: &mut Plan,
-    ) {
-        let is_outside = claim == Claim::Outside;
-        if is_outside && self.try_outside(opening, statements, cx, plan) {
-            return;
-        }
-        self.outside = is_outside.then(|| opening.fingerprint.text.clone());
-        let only_reads = Code::Changed {
-            outside_writes: false,
-        };
-        let seclude = is_outside && self.options.code == only_reads;
-        let reads_only = self.reads_only;
-        match &mut self.transaction {
-            Some(open) => {
-                open.set_claim(claim);
-                if seclude || open.nested && reads_only {
-                    plan.own(Own::ReadOnly);
-                }
-            }
-            None if seclude => {
-                plan.secluded = true;
-                plan.own(Own::SessionReadOnly(true));
-                plan.settle();
-            }
-            None => {}
-        }
-    }
-
-    /// A service that starts looks after its tables: it makes those that are not there, takes and
-    /// gives back the lock of its migrations. That has been done, by ghosts or in the base. What
-    /// changes nothing is done again; what does is undone at the end of its transaction.
-    ///
-    /// Where the service works on requests, this is for what says itself that it may have been
-    /// done: its background work would find that a job which it has taken is still there, and take
-    /// it again.
-    fn try_outside(
-        &mut self,
-        opening: &Statement,
-        statements: &[&Statement],
-        cx: &impl Context,
-        plan: &mut Plan,
-    ) -> bool {
-        let recorded = self.options.code == Code::Recorded;
-        let reads_only = match self.options.code {
-            Code::Recorded => self.reads_only,
-            Code::Changed { outside_writes } => !outside_writes,
-        };
-        if !reads_only || !(cx.is_starting() || may_have_been_done(opening)) {
-            return false;
-        }
-        let tried = Some(Tried::default());
-        match &mut self.transaction {
-            Some(open) => {
-                open.set_claim(Claim::Outside);
-                open.tried = tried;
-                // Behind a savepoint it was said before that.
-                if recorded && !open.nested {
-                    plan.own(Own::Writable);
-                }
-            }
-            none if !any_alone(statements) && !statements.iter().all(|one| only_reads(one)) => {
-                let open = Open::claimed(Kind::Wrapped, Claim::Outside);
-                none.insert(open).tried = tried;
-                plan.own(Own::BeginAsChosen);
-            }
-            None => return false,
-        }
-        plan.own(Own::Patience);
-        true
     }
 
     /// The recorded service: sessions are read-only but for what the recording lets write.
@@ -205,7 +158,7 @@ impl Holder {
         statements: &[&Statement],
         cx: &mut impl Context,
         plan: &mut Plan,
-    ) -> Result<Option<Tx>, Close> {
+    ) -> Result<Option<Tx>, Unplanned> {
         let claim = Claim::Run(tx);
         let pins = cx.pins(tx)?;
         let isolation = pins.isolation.unwrap_or(Isolation::RepeatableRead);
@@ -256,7 +209,7 @@ impl Holder {
         statements: &[&Statement],
         cx: &mut impl Context,
         plan: &mut Plan,
-    ) -> Result<Option<Tx>, Close> {
+    ) -> Result<Option<Tx>, Unplanned> {
         // Nothing of ours is needed where nothing is pinned: its own first statement takes the
         // snapshot.
         let (mut acts_late, mut snapshot, mut wrote) = (false, None, false);
@@ -297,16 +250,6 @@ impl Holder {
         }
         Ok(None)
     }
-}
-
-/// Whether a statement says that what it makes may be there.
-fn may_have_been_done(statement: &Statement) -> bool {
-    let text = statement.fingerprint.text.to_ascii_lowercase();
-    let defines = ["create ", "alter ", "drop "]
-        .iter()
-        .any(|verb| text.starts_with(verb));
-    let says = ["if not exists", "or replace", "if exists"];
-    defines && says.iter().any(|words| text.contains(words))
 }
 
 /// One of these statements takes the transaction's snapshot.

@@ -15,6 +15,35 @@ pub(super) fn as_chosen(frame: &Frame, row: Rows) -> Option<Frame> {
     Some(Frame(row.freeze()))
 }
 
+/// A statement has completed so.
+pub(super) fn completed(command: &[u8]) -> Frame {
+    let mut complete = BytesMut::new();
+    server::command_complete(&mut complete, command);
+    Frame(complete.freeze())
+}
+
+/// What who looks for something to do is answered, where what there is, is for others: no rows, and
+/// a completion that counts none. `Some(None)`: nothing; `None`: what the server says.
+pub(super) fn as_nothing(frame: &Frame) -> Option<Option<Frame>> {
+    match frame.tag() {
+        server::DATA_ROW => Some(None),
+        server::COMMAND_COMPLETE => {
+            let command = frame.body().strip_suffix(b"\0").unwrap_or(frame.body());
+            let count = command
+                .iter()
+                .rev()
+                .take_while(|byte| byte.is_ascii_digit());
+            let words = &command[..command.len() - count.count()];
+            let mut complete = BytesMut::new();
+            if words.len() < command.len() {
+                server::command_complete(&mut complete, &[words, b"0"].concat());
+            }
+            Some((!complete.is_empty()).then(|| Frame(complete.freeze()))).filter(Option::is_some)
+        }
+        _ => None,
+    }
+}
+
 /// A statement that was cancelled because it was in another transaction's way has failed to
 /// serialize, as far as its client is concerned.
 pub(super) fn as_yielded(frame: &Frame, cx: &mut impl Context) -> Option<Frame> {

@@ -12,7 +12,7 @@
 //!   committed       UPDATE … (autocommit)      A: BEGIN, snapshot, pins, UPDATE …   B: COMMIT
 //!   committed       BEGIN; …; COMMIT           BEGIN   A: READ WRITE, snapshot, pins …   B: COMMIT
 //!   aborted         anything                   nothing, or ROLLBACK: answers are recorded bytes
-//!   (not recorded)  outside any request        the same, read-only
+//!   (not recorded)  outside any request        the same, and ROLLBACK AND CHAIN before its COMMIT
 //! ```
 //!
 //! Changed code ([`Code::Changed`]) is held at the same places, and keeps the isolation and the
@@ -25,7 +25,9 @@
 
 mod access;
 mod answers;
+mod background;
 mod batch;
+mod context;
 mod enter;
 mod instead;
 mod names;
@@ -33,12 +35,12 @@ mod own;
 mod pins;
 mod places;
 mod plan;
+mod sent;
 mod served;
 mod serving;
 mod transaction;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use hindcast_model::Traceparent;
@@ -46,18 +48,19 @@ use hindcast_order::Tx;
 use hindcast_trace::RequestId;
 use hindcast_wire::frame::{self, Direction, Frame};
 use hindcast_wire::message::{backend as server, frontend as client};
-use hindcast_wire::sql::ScriptCache;
 use hindcast_wire::text::Settings;
 use hindcast_wire::{Status, Wires};
 
-use crate::transaction::{Ask, Claim, Ended, Looking, MovedReads, Opening, Stop, Stopped};
+use crate::transaction::{Ask, Claim, Stopped};
 use access::Access;
 use answers::{Answers, Owner};
-use instead::{as_chosen, as_yielded};
+pub use context::{Code, Context, HoldOptions};
+use instead::{as_chosen, as_nothing, as_yielded, completed};
 use names::Names;
 use own::{Outcome, Own, OwnStatements};
 pub use pins::Pins;
 use plan::{Plan, Split, Step};
+pub use sent::{SentAll, SentOpening};
 pub use served::Answered;
 use served::Served;
 use transaction::{Kind, Open, OwnCommit};
@@ -66,102 +69,18 @@ use transaction::{Kind, Open, OwnCommit};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable;
 
-/// The session is to be closed.
+/// Why a batch is not planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Close;
+enum Unplanned {
+    /// The session is to be closed.
+    Close,
+    /// When this is permitted it is planned anew.
+    Wait(Ask),
+}
 
-impl From<Unreadable> for Close {
+impl From<Unreadable> for Unplanned {
     fn from(_: Unreadable) -> Self {
-        Self
-    }
-}
-
-/// Who knows the recording and the schedule.
-pub trait Context {
-    /// A transaction takes its first snapshot, for this statement.
-    fn claim(&mut self, request: Option<RequestId>, opening: Opening<'_>) -> Claim;
-    fn pins(&self, tx: Tx) -> Result<Pins, Unreadable>;
-    /// What the server answered originally; `None` if that was not kept.
-    fn recorded_answers(&self, tx: Tx) -> Result<Option<Answered>, Unreadable>;
-    /// The request on whose behalf the service has sent what it sent, if its tap tells.
-    fn turn(&self) -> Option<RequestId>;
-    /// The request in flight, if there is exactly one.
-    fn alone(&self) -> Option<RequestId>;
-    /// The transaction, which is one batch, need not be held at its commit.
-    fn commits_freely(&self, _tx: Tx) -> bool {
-        false
-    }
-    fn took_snapshot(&mut self, tx: Tx);
-    /// The statements of its look with this number were answered.
-    fn looked(&mut self, tx: Tx, nth: u32);
-    fn locked(&mut self, tx: Tx, statement: u32);
-    /// All but the commit is done, or what is done next may wait for another transaction's commit.
-    fn ran(&mut self, tx: Tx);
-    fn ended(&mut self, claim: Claim, ended: Ended);
-    fn served(&mut self, tx: Tx, complete: bool, moved: MovedReads);
-    fn lost(&mut self, claim: Claim, ended: Ended);
-    /// The transaction of [`HoldOptions::stop`] is there, and goes no further.
-    fn stopped(&mut self, stopped: Stopped);
-    /// The server refused a write outside any request.
-    fn outside_write_refused(&mut self, statement: &str);
-    /// A write outside any request was made, and undone.
-    fn outside_write_undone(&mut self, _statement: &str) {}
-    /// The service has not worked on a request yet.
-    fn is_starting(&self) -> bool {
-        false
-    }
-
-    /// What the server works on from here on, and has the snapshot for if it waits for a row.
-    fn looking(&mut self, _looking: Option<Looking>) {}
-    /// The service gives its database these values: the body of a `Bind`.
-    fn given(&mut self, _bind: &[u8]) {}
-    /// The session's transaction is this one from here on; `None`: it has none.
-    fn entered(&mut self, _claim: Option<Claim>) {}
-
-    // What only changed code needs.
-
-    /// The server process of this session.
-    fn backend(&mut self, _pid: i32) {}
-    /// Before its commit the transaction turned out to have written, with these ids: its own, and
-    /// those of its subtransactions.
-    fn wrote(&mut self, _claim: Claim, _ids: Vec<u64>, _statements: &[String]) {}
-    /// A statement was cancelled: whether that was ours, to make it give way.
-    fn yielded(&mut self) -> bool {
-        false
-    }
-}
-
-/// What runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Code {
-    /// The service as it was recorded.
-    Recorded,
-    /// The service with changes.
-    Changed {
-        /// Whether it may write outside any request.
-        outside_writes: bool,
-    },
-}
-
-#[derive(Clone, Debug)]
-pub struct HoldOptions {
-    /// The high halves of the recorders' trace-ids.
-    pub trace_id_prefixes: Vec<u64>,
-    pub scripts: Arc<ScriptCache>,
-    /// The rewound database has the functions that honour pins.
-    pub pinned: bool,
-    pub code: Code,
-    /// The transaction that does not go on to its end.
-    pub stop: Option<Stop>,
-    /// What transactions are answered is looked at when their requests are over.
-    pub keep_results: bool,
-}
-
-impl HoldOptions {
-    fn request_of(&self, trace: Traceparent) -> Option<RequestId> {
-        self.trace_id_prefixes
-            .contains(&trace.prefix)
-            .then_some(trace.request)
+        Self::Close
     }
 }
 
@@ -254,6 +173,8 @@ pub struct Holder {
     /// A statement outside any request that is being answered, for the message should it be
     /// refused.
     outside: Option<String>,
+    /// The ghost that the next batch waits for, or has waited for.
+    awaited: Option<Tx>,
 }
 
 /// Whether more can be done now.
@@ -280,6 +201,7 @@ impl Holder {
             unsynced: false,
             split: None,
             outside: None,
+            awaited: None,
         }
     }
 
@@ -357,6 +279,9 @@ impl Holder {
 
     /// The client or the server has closed its connection.
     pub fn on_gone(&mut self, cx: &mut impl Context) {
+        if let Some(tx) = self.awaited.take() {
+            cx.waits_no_more(tx);
+        }
         if let Session::Serving(tx, served, _) = &mut self.session {
             let (tx, through, moved) = (*tx, served.is_through(), served.moved());
             self.session = Session::Idle;
@@ -432,11 +357,16 @@ impl Holder {
             (server::ERROR_RESPONSE, Session::Serving(_, served, _)) => served.preparing_failed(),
             _ => {}
         }
-        let other = as_yielded(frame, cx).or_else(|| as_chosen(frame, answer.row));
+        let other = as_yielded(frame, cx)
+            .or_else(|| as_chosen(frame, answer.row))
+            .or_else(|| answer.empty.map(completed));
+        let nothing = self.is_in_vain().then(|| as_nothing(frame)).flatten();
+        let is_dropped = nothing.as_ref().is_some_and(Option::is_none);
+        let other = other.or(nothing.flatten());
         let frame = other.as_ref().unwrap_or(frame);
         self.note_answer(frame, answer.row.ordered, cx);
         let withheld = answer.owner == Owner::Withheld && tag == server::READY_FOR_QUERY;
-        if !withheld || self.is_failed_split() {
+        if !is_dropped && (!withheld || self.is_failed_split()) {
             forward(frame, out);
         }
         if tag == server::READY_FOR_QUERY {
@@ -616,12 +546,13 @@ impl Holder {
             match advance {
                 Ok(Advance::More) => {}
                 Ok(Advance::Stop(next)) => return next,
-                Err(Close) => return Next::Close,
+                Err(Unplanned::Close) => return Next::Close,
+                Err(Unplanned::Wait(ask)) => return Next::Wait(ask),
             }
         }
     }
 
-    fn take_step(&mut self, out: &mut Wires, cx: &mut impl Context) -> Result<Advance, Close> {
+    fn take_step(&mut self, out: &mut Wires, cx: &mut impl Context) -> Result<Advance, Unplanned> {
         let plan = self.session.plan().expect("there are steps");
         let is_answered = self.answers.is_empty();
         if !is_answered && plan.settles(|tx| cx.commits_freely(tx)) {
@@ -702,7 +633,12 @@ impl Holder {
         Advance::Stop(Next::Wait(Ask::Stop(stop.tx)))
     }
 
-    fn send_own(&mut self, own: Own, out: &mut Wires, cx: &mut impl Context) -> Result<(), Close> {
+    fn send_own(
+        &mut self,
+        own: Own,
+        out: &mut Wires,
+        cx: &mut impl Context,
+    ) -> Result<(), Unplanned> {
         let settings = match own {
             Own::Snapshot(tx) if self.options.pinned => Some(cx.pins(tx)?.settings(0)),
             Own::PinAgain(tx, from) if self.options.pinned => Some(cx.pins(tx)?.settings(from)),

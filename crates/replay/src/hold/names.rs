@@ -9,7 +9,7 @@ use hindcast_trace::RequestId;
 use hindcast_wire::frame::Frame;
 use hindcast_wire::message::frontend::{self as client, Formats, Target};
 use hindcast_wire::sql::{Script, Statement};
-use hindcast_wire::values_of;
+use hindcast_wire::{each_value, values_of};
 
 /// A statement that the client prepared.
 #[derive(Debug)]
@@ -187,27 +187,44 @@ impl Batch {
 
     /// With which values the first statement runs that takes a snapshot, of those that are run
     /// from this message on. `None`: with none, or another batch will say.
-    pub fn values_from(&self, at: usize) -> Option<u64> {
+    pub fn values_from(&self, at: usize) -> Values {
         let mut run = self.messages[at..].iter();
-        run.find_map(|message| {
+        let values = run.find_map(|message| {
             let executes = message.frame.tag() == client::EXECUTE;
             let statement = message
                 .statement()
                 .filter(|one| executes && one.takes_snapshot)?;
             let bind = message.about.as_ref()?.bind.clone().map(Frame);
-            let rest = bind.as_ref().map(|bind| client::bind_rest(bind.body()));
-            Some(match rest {
-                Some(Ok((values, _))) => values_of(statement, Some(values)),
-                Some(Err(_)) => None,
-                None => values_of(statement, None),
-            })
-        })?
+            Some(Values::of(statement, bind.as_ref().map(Frame::body)))
+        });
+        values.unwrap_or_default()
     }
 
     /// Its messages from this one on.
     pub fn frames_from(&self, at: usize) -> Vec<Frame> {
         let rest = self.messages[at..].iter();
         rest.map(|message| message.frame.clone()).collect()
+    }
+}
+
+/// With which values a statement runs, as numbers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Values {
+    /// See [`values_of`].
+    pub all: Option<u64>,
+    /// See [`each_value`].
+    pub each: Vec<u64>,
+}
+
+impl Values {
+    pub fn of(statement: &Statement, bind: Option<&[u8]>) -> Self {
+        let all = match bind.map(client::bind_rest) {
+            Some(Ok((values, _))) => values_of(statement, Some(values)),
+            Some(Err(_)) => None,
+            None => values_of(statement, None),
+        };
+        let each = each_value(statement, bind);
+        Self { all, each }
     }
 }
 

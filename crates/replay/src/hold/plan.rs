@@ -71,6 +71,11 @@ impl Plan {
         self.expect.extend(expect);
     }
 
+    /// Whether there is nothing to do yet.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty() && self.bytes.is_empty()
+    }
+
     /// Sends what there is.
     pub fn send(&mut self) {
         if !self.bytes.is_empty() {

@@ -9,7 +9,7 @@ use hindcast_wire::{Status, Wires};
 
 use super::plan::Plan;
 use super::served::{Asked, Progress, Served};
-use super::{Advance, Close, Context, Holder, Next, Session};
+use super::{Advance, Context, Holder, Next, Session, Unplanned};
 use crate::setup::asks_catalog;
 use crate::shapes::only_reads;
 
@@ -20,7 +20,7 @@ impl Holder {
         frames: Vec<Frame>,
         completed: usize,
         cx: &mut impl Context,
-    ) -> Result<(), Close> {
+    ) -> Result<(), Unplanned> {
         let mut served = Served::new(cx.recorded_answers(tx)?.unwrap_or_default());
         // The client has had the answers to what it sent before it turned out which transaction
         // this is.

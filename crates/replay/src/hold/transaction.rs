@@ -13,6 +13,7 @@ use hindcast_wire::sql::{self, Statement};
 
 use super::pins::Pins;
 use super::places::Places;
+use super::sent::Sent;
 use crate::learned::Results;
 use crate::looks::Stretch;
 use crate::setup::{asks_catalog, sets_up};
@@ -119,15 +120,28 @@ pub(super) struct Open {
     pub own_commit: OwnCommit,
     /// It belongs to no request, and what it writes is undone at its end.
     pub tried: Option<Tried>,
+    /// It is a ghost that the service does itself.
+    pub ghost: Option<Ghost>,
+    /// The statement by which it looks for something to do, of which there is nothing for it.
+    pub in_vain: Option<u32>,
 }
 
 /// What is done outside of requests, and undone.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Tried {
-    /// The last statement that may have written.
+    /// The last statement that may have written, or else the first.
     pub statement: String,
     /// It has written.
     pub wrote: bool,
+}
+
+/// A ghost that the service does itself.
+#[derive(Debug)]
+pub(super) struct Ghost {
+    /// What its client sent originally.
+    pub sent: Vec<Sent>,
+    /// What it began with, for a message.
+    pub opening: String,
 }
 
 /// What an answer says of a transaction.
@@ -183,6 +197,8 @@ impl Open {
             transcript: Transcript::default(),
             own_commit: OwnCommit::default(),
             tried: None,
+            ghost: None,
+            in_vain: None,
         }
     }
 
@@ -353,6 +369,16 @@ impl Open {
     /// How many statements were sent so far.
     pub fn statements(&self) -> u32 {
         self.statements.len() as u32
+    }
+
+    /// Their hashes.
+    pub fn hashes(&self) -> &[u64] {
+        &self.statements
+    }
+
+    /// How many of them were answered.
+    pub fn answered(&self) -> u32 {
+        self.answered
     }
 
     /// The shape of the statements that were sent so far.

@@ -39,7 +39,7 @@ use hindcast_trace::{
     ShapeId, Snapshot, Trace, ValuesKey, Writer, WriterOptions, Xid,
 };
 use hindcast_wire::sql::{ADVISORY, Dialect, Script, Statement};
-use hindcast_wire::values_of;
+use hindcast_wire::{each_value, values_of};
 
 /// A recording on disk, as its lines say.
 #[derive(Default)]
@@ -404,6 +404,9 @@ impl Replay {
                     reads_alone: script.statements.len() == 1 && only_reads(opening),
                     begun: second.starts_with("BEGIN"),
                     values: values_of(opening, None),
+                    each_value: &each_value(opening, None),
+                    may_wait: false,
+                    waited: false,
                 };
                 return format!("{:?}", coordinator.claim(request, opening));
             }

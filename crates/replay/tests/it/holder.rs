@@ -10,6 +10,7 @@
 //! and `!` is what the context hears. Statements of the holder's own are shown in brackets, with
 //! `*` where they are prepared first.
 
+mod background;
 mod batches;
 mod changed;
 mod commits;
@@ -29,7 +30,9 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use expect_test::Expect;
 use hindcast_order::Tx;
-use hindcast_replay::hold::{Answered, Code, Context, HoldOptions, Holder, Next, Pins, Unreadable};
+use hindcast_replay::hold::{
+    Answered, Code, Context, HoldOptions, Holder, Next, Pins, SentAll, Unreadable,
+};
 use hindcast_replay::looks::Stretch;
 use hindcast_replay::transaction::{
     Ask, Claim, Ended, EndedAs, MovedReads, Opening, Stop, Stopped,
@@ -50,8 +53,9 @@ struct Told {
     later: bool,
     pins: Pins,
     recorded: Option<Answered>,
+    /// What the client of a ghost sent.
+    ghost: Option<Vec<u8>>,
     alone: Option<RequestId>,
-    starting: bool,
     yields: bool,
     free: bool,
     unreadable: bool,
@@ -88,6 +92,16 @@ impl Context for Told {
     fn recorded_answers(&self, _tx: Tx) -> Result<Option<Answered>, Unreadable> {
         self.readable()?;
         Ok(self.recorded.clone())
+    }
+    fn sent_by(&self, _tx: Tx) -> Result<Option<SentAll>, Unreadable> {
+        let ghost = self.ghost.as_deref();
+        Ok(ghost.map(|sent| SentAll::read(sent, &ScriptCache::default())))
+    }
+    fn gave_back(&mut self, tx: Tx) {
+        self.hear(format!("{} is given back", tx.0));
+    }
+    fn waits_no_more(&mut self, tx: Tx) {
+        self.hear(format!("{} is not waited for", tx.0));
     }
     fn turn(&self) -> Option<RequestId> {
         None
@@ -150,9 +164,6 @@ impl Context for Told {
     fn outside_write_undone(&mut self, statement: &str) {
         self.hear(format!("undone: {statement}"));
     }
-    fn is_starting(&self) -> bool {
-        self.starting
-    }
     fn backend(&mut self, pid: i32) {
         self.hear(format!("backend {pid}"));
     }
@@ -204,9 +215,9 @@ impl Session {
                 later: false,
                 pins: Pins::default(),
                 recorded: None,
+                ghost: None,
                 alone: None,
                 yields: false,
-                starting: false,
                 free: false,
                 unreadable: false,
                 heard: RefCell::default(),
@@ -252,6 +263,8 @@ impl Session {
                     "extra" => Claim::Extra,
                     "cut" => Claim::CutOff,
                     "outside" => Claim::Outside,
+                    "vain" => Claim::InVain,
+                    "wait" => Claim::Wait(Tx(number)),
                     _ => panic!("no such claim: {what}"),
                 };
             }
@@ -267,6 +280,14 @@ impl Session {
                     bytes: bytes.to_vec(),
                     ..Answered::default()
                 });
+            }
+            // What the client of the ghost that is claimed sent.
+            "ghost" => {
+                let mut bytes = BytesMut::new();
+                for message in value.split(" | ") {
+                    notation::client(message, &mut bytes);
+                }
+                self.told.ghost = Some(bytes.to_vec());
             }
             // Which of its statements ask the catalog: a text, or `-`.
             "lookups" => {
@@ -292,8 +313,6 @@ impl Session {
             // sqlstate, message.
             "fail" | "fail-parse" => self.server.fail(name == "fail-parse", value),
             "suspend" => self.server.suspend = true,
-            // The service has not worked on a request yet.
-            "starting" => self.told.starting = value == "yes",
             // Nobody else has to look before the transaction commits.
             "free" => self.told.free = true,
             "hold" => self.held = true,
@@ -393,6 +412,7 @@ const OWN_ENDS: (&str, &str, &str) = ("E hindcast", "C P hindcast", "S");
 fn show_ask(ask: Ask) -> String {
     match ask {
         Ask::Snapshot(tx) => format!("snapshot of {}", tx.0),
+        Ask::Ghost(tx) => format!("to do {}", tx.0),
         Ask::Look(tx, nth) => format!("look {nth} of {}", tx.0),
         Ask::Lock(tx, statement) => format!("lock of {} by statement {statement}", tx.0),
         Ask::Insert(tx, statement) => format!("insert of {} by statement {statement}", tx.0),

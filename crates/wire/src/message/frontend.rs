@@ -274,6 +274,66 @@ pub fn bind_rest(body: &[u8]) -> Result<(&[u8], Formats), Malformed> {
     Ok((values, Formats::parse(&mut body)?))
 }
 
+/// The values of a whole `Bind`; `None` is NULL.
+pub fn bind_values(body: &[u8]) -> Result<Vec<Option<&[u8]>>, Malformed> {
+    let parts = BindParts::of(body)?;
+    let mut values = Body::new(parts.values);
+    let formats = values.u16("the number of parameter formats is cut off")?;
+    values.take(
+        2 * usize::from(formats),
+        "the parameter formats are cut off",
+    )?;
+    let count = values.u16("the number of parameters is cut off")?;
+    (0..count).map(|_| values.value()).collect()
+}
+
+/// A whole `Bind` of the same portal and statement, with the values of another one and their
+/// formats; `None` if that has another number of them.
+pub fn rebind(body: &[u8], values_of: &[u8]) -> Result<Option<BytesMut>, Malformed> {
+    let (own, others) = (BindParts::of(body)?, BindParts::of(values_of)?);
+    if own.count != others.count {
+        return Ok(None);
+    }
+    let mut out = BytesMut::new();
+    message(&mut out, BIND, |out| {
+        for part in [own.names, others.values, own.results] {
+            out.put_slice(part);
+        }
+    });
+    Ok(Some(out))
+}
+
+/// The body of a `Bind`, taken apart.
+struct BindParts<'a> {
+    names: &'a [u8],
+    /// With their formats.
+    values: &'a [u8],
+    count: u16,
+    results: &'a [u8],
+}
+
+impl<'a> BindParts<'a> {
+    fn of(whole: &'a [u8]) -> Result<Self, Malformed> {
+        let mut body = Body::new(whole);
+        body.text("the portal's name is not terminated")?;
+        body.text("the statement's name is not terminated")?;
+        let from = body.rest();
+        let count = body.u16("the number of parameter formats is cut off")?;
+        body.take(2 * usize::from(count), "the parameter formats are cut off")?;
+        let count = body.u16("the number of parameters is cut off")?;
+        for _ in 0..count {
+            body.value()?;
+        }
+        let results = body.rest();
+        Ok(Self {
+            names: &whole[..whole.len() - from.len()],
+            values: &from[..from.len() - results.len()],
+            count,
+            results,
+        })
+    }
+}
+
 /// A `Bind` with all values and results as text.
 pub fn bind(out: &mut BytesMut, portal: &[u8], statement: &[u8], parameters: &[Option<&[u8]>]) {
     message(out, BIND, |out| {

@@ -10,7 +10,8 @@ const LOCKERS: [&str; 12] = [
     "explain", "prepare",
 ];
 
-/// Removes `FOR UPDATE` and its like, and turns the mode of a `LOCK TABLE` into the mode that
+/// Removes `FOR UPDATE` and its like but for those that skip what is locked, which decides what
+/// they find and waits for nothing, and turns the mode of a `LOCK TABLE` into the mode that
 /// conflicts with no other. The server answers as it would have.
 pub fn lock_edits(text: &[u8], dialect: Dialect) -> Edits {
     let mut edits = Edits::new();
@@ -73,8 +74,8 @@ impl Words<'_> {
     }
 }
 
-/// `FOR { UPDATE | NO KEY UPDATE | SHARE | KEY SHARE } [ OF table [, …] ] [ NOWAIT | SKIP LOCKED
-/// ]`, wherever it stands.
+/// `FOR { UPDATE | NO KEY UPDATE | SHARE | KEY SHARE } [ OF table [, …] ] [ NOWAIT ]`, wherever it
+/// stands, but for `SKIP LOCKED`.
 fn remove_row_locks(words: &Words<'_>, edits: &mut Edits) {
     const STRENGTHS: [&[&str]; 4] = [
         &["for", "update"],
@@ -109,10 +110,12 @@ fn remove_row_locks(words: &Words<'_>, edits: &mut Edits) {
                 index += 1;
             }
         }
+        if words.are(index, &["skip", "locked"]) {
+            index += 2;
+            continue;
+        }
         if words.is(index, "nowait") {
             index += 1;
-        } else if words.are(index, &["skip", "locked"]) {
-            index += 2;
         }
         let end = words.tokens[index.min(words.tokens.len()) - 1].end;
         edits.replace(start, end - start, b"");
@@ -161,7 +164,7 @@ mod tests {
                 "select * from t ;",
             ),
             (
-                "SELECT * FROM t FOR SHARE OF t, s.u SKIP LOCKED LIMIT 3",
+                "SELECT * FROM t FOR SHARE OF t, s.u NOWAIT LIMIT 3",
                 "SELECT * FROM t  LIMIT 3",
             ),
             (
@@ -170,7 +173,7 @@ mod tests {
             ),
             ("(SELECT 1 FROM t FOR UPDATE)", "(SELECT 1 FROM t )"),
             (
-                "DELETE FROM q WHERE id IN (SELECT id FROM q FOR UPDATE SKIP LOCKED LIMIT 1)",
+                "DELETE FROM q WHERE id IN (SELECT id FROM q FOR UPDATE LIMIT 1)",
                 "DELETE FROM q WHERE id IN (SELECT id FROM q  LIMIT 1)",
             ),
             (
@@ -204,9 +207,11 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_lock_stays() {
+    fn what_waits_for_nothing_or_only_looks_like_a_lock_stays() {
         for text in [
             "SELECT 'FOR UPDATE' FROM t -- FOR UPDATE",
+            "DELETE FROM q WHERE id IN (SELECT id FROM q FOR UPDATE SKIP LOCKED LIMIT 1)",
+            "SELECT * FROM t FOR SHARE OF t, s.u SKIP LOCKED LIMIT 3",
             "CREATE POLICY p ON t FOR UPDATE USING (true)",
             "SELECT substring(a for 3) FROM t",
             "SELECT \"for\" update FROM t",

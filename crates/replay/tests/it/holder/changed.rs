@@ -399,7 +399,7 @@ fn an_advisory_lock_is_the_databases_business() {
 }
 
 #[test]
-fn outside_of_requests_it_may_only_read() {
+fn outside_of_requests_what_it_writes_is_undone() {
     check_code(
         CODE,
         "@ claim outside
@@ -422,23 +422,27 @@ fn outside_of_requests_it_may_only_read() {
             » [read_write*]
             ! claim of request none: Outside
             ! in Some(Outside)
-            » [read_only]
+            » [begin_as_chosen*]
+            » [patience*]
             » Q INSERT INTO t VALUES (1)
-            ! refused: INSERT INTO t VALUES ($1)
             « E 25006 read-only
+            » [commit*]
+            ! in None
             « Z I
-            » [read_write]
             » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Outside
             ! in Some(Outside)
-            » [read*]
+            » [patience]
             » Q SELECT a FROM t
             « T a
             « D x
             « C SELECT 1
             « Z T
+            » [id*]
+            ! undone: SELECT a FROM t
+            » [undo*]
             » Q COMMIT
             ! in None
             « C COMMIT

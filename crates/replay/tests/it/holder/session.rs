@@ -515,12 +515,15 @@ fn a_savepoint_before_the_snapshot() {
         « C SAVEPOINT
         « Z T
         ! claim of request none: Outside
-        » [read*]
+        » [patience*]
         » Q SELECT a FROM t
         « T a
         « D x
         « C SELECT 1
         « Z T
+        » [id*]
+        ! undone: SELECT a FROM t
+        » [undo*]
         » Q COMMIT
         ! in None
         « C COMMIT
@@ -693,85 +696,4 @@ fn a_session_whose_request_went_no_further_is_closed() {
             closed
         "#]],
     );
-}
-
-/// What it does has been done. What has an id by its commit is undone.
-#[test]
-fn a_service_that_starts_may_write() {
-    let mut session = Session::new(Code::Recorded, false);
-    session.run(
-        "> startup user=u database=d default_transaction_read_only=on
-         < R
-         < Z I
-         @ claim outside
-         @ starting yes
-         > Q CREATE TABLE IF NOT EXISTS t (a int)
-         > Q SELECT a FROM t
-         > Q BEGIN
-         > Q UPDATE t SET a = 1
-         > P - COMMIT | B - - | E - | S
-         @ starting no
-         @ fail INTO 25006 read-only
-         > Q INSERT INTO t VALUES (1)
-         > Q CREATE INDEX IF NOT EXISTS i ON t (a)",
-    );
-    expect![[r#"
-        » startup user=u database=d default_transaction_read_only=on
-        « R
-        « Z I
-        ! claim of request none: Outside
-        » [begin_as_chosen*]
-        » [patience*]
-        » Q CREATE TABLE IF NOT EXISTS t (a int)
-        « C CREATE
-        » [id*]
-        ! undone: CREATE TABLE IF NOT EXISTS t (a int)
-        » [rollback*]
-        ! in None
-        « Z I
-        ! claim of request none: Outside
-        » Q SELECT a FROM t
-        « T a
-        « D x
-        « C SELECT 1
-        « Z I
-        » Q BEGIN
-        « C BEGIN
-        « Z T
-        ! claim of request none: Outside
-        » [writable*]
-        » [patience]
-        » Q UPDATE t SET a = 1
-        « C UPDATE 1
-        « Z T
-        » P - COMMIT
-        » H
-        « 1
-        » [id]
-        ! undone: UPDATE t SET a = $1
-        » [undo*]
-        » B - -
-        » E -
-        » S
-        « 2
-        « C COMMIT
-        ! in None
-        « Z I
-        ! claim of request none: Outside
-        » Q INSERT INTO t VALUES (1)
-        ! refused: INSERT INTO t VALUES ($1)
-        « E 25006 read-only
-        « Z I
-        ! claim of request none: Outside
-        » [begin_as_chosen]
-        » [patience]
-        » Q CREATE INDEX IF NOT EXISTS i ON t (a)
-        « C CREATE
-        » [id]
-        ! undone: CREATE INDEX IF NOT EXISTS i ON t (a)
-        » [rollback]
-        ! in None
-        « Z I
-    "#]]
-    .assert_eq(&session.shown);
 }

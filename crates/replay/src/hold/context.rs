@@ -1,0 +1,107 @@
+//! Who a holder asks, and what it is told once.
+
+use std::sync::Arc;
+
+use hindcast_model::Traceparent;
+use hindcast_order::Tx;
+use hindcast_trace::RequestId;
+use hindcast_wire::sql::ScriptCache;
+
+use super::Unreadable;
+use super::pins::Pins;
+use super::sent::SentAll;
+use super::served::Answered;
+use crate::transaction::{Claim, Ended, Looking, MovedReads, Opening, Stop, Stopped};
+
+/// Who knows the recording and the schedule.
+pub trait Context {
+    /// A transaction takes its first snapshot, for this statement.
+    fn claim(&mut self, request: Option<RequestId>, opening: Opening<'_>) -> Claim;
+    fn pins(&self, tx: Tx) -> Result<Pins, Unreadable>;
+    /// What the server answered originally; `None` if that was not kept.
+    fn recorded_answers(&self, tx: Tx) -> Result<Option<Answered>, Unreadable>;
+    /// The request on whose behalf the service has sent what it sent, if its tap tells.
+    fn turn(&self) -> Option<RequestId>;
+    /// The request in flight, if there is exactly one.
+    fn alone(&self) -> Option<RequestId>;
+    /// The transaction, which is one batch, need not be held at its commit.
+    fn commits_freely(&self, _tx: Tx) -> bool {
+        false
+    }
+    fn took_snapshot(&mut self, tx: Tx);
+    /// The statements of its look with this number were answered.
+    fn looked(&mut self, tx: Tx, nth: u32);
+    fn locked(&mut self, tx: Tx, statement: u32);
+    /// All but the commit is done, or what is done next may wait for another transaction's commit.
+    fn ran(&mut self, tx: Tx);
+    fn ended(&mut self, claim: Claim, ended: Ended);
+    fn served(&mut self, tx: Tx, complete: bool, moved: MovedReads);
+    fn lost(&mut self, claim: Claim, ended: Ended);
+    /// The transaction of [`HoldOptions::stop`] is there, and goes no further.
+    fn stopped(&mut self, stopped: Stopped);
+    /// The server refused a write outside any request.
+    fn outside_write_refused(&mut self, statement: &str);
+    /// A write outside any request was made, and undone.
+    fn outside_write_undone(&mut self, _statement: &str) {}
+    /// What the client of a ghost sent that the service does itself. `None`: it does not.
+    fn sent_by(&self, _tx: Tx) -> Result<Option<SentAll>, Unreadable> {
+        Ok(None)
+    }
+    /// The service did not do a ghost as it was done: what it did of it is undone.
+    fn gave_back(&mut self, _tx: Tx) {}
+    /// A transaction that waited to do this ghost has gone away.
+    fn waits_no_more(&mut self, _tx: Tx) {}
+
+    /// What the server works on from here on, and has the snapshot for if it waits for a row.
+    fn looking(&mut self, _looking: Option<Looking>) {}
+    /// The service gives its database these values: the body of a `Bind`.
+    fn given(&mut self, _bind: &[u8]) {}
+    /// The session's transaction is this one from here on; `None`: it has none.
+    fn entered(&mut self, _claim: Option<Claim>) {}
+
+    // What only changed code needs.
+
+    /// The server process of this session.
+    fn backend(&mut self, _pid: i32) {}
+    /// Before its commit the transaction turned out to have written, with these ids: its own, and
+    /// those of its subtransactions.
+    fn wrote(&mut self, _claim: Claim, _ids: Vec<u64>, _statements: &[String]) {}
+    /// A statement was cancelled: whether that was ours, to make it give way.
+    fn yielded(&mut self) -> bool {
+        false
+    }
+}
+
+/// What runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// The service as it was recorded.
+    Recorded,
+    /// The service with changes.
+    Changed {
+        /// Whether it may write outside any request.
+        outside_writes: bool,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub struct HoldOptions {
+    /// The high halves of the recorders' trace-ids.
+    pub trace_id_prefixes: Vec<u64>,
+    pub scripts: Arc<ScriptCache>,
+    /// The rewound database has the functions that honour pins.
+    pub pinned: bool,
+    pub code: Code,
+    /// The transaction that does not go on to its end.
+    pub stop: Option<Stop>,
+    /// What transactions are answered is looked at when their requests are over.
+    pub keep_results: bool,
+}
+
+impl HoldOptions {
+    pub(super) fn request_of(&self, trace: Traceparent) -> Option<RequestId> {
+        self.trace_id_prefixes
+            .contains(&trace.prefix)
+            .then_some(trace.request)
+    }
+}
