@@ -16,8 +16,9 @@ use hindcast_taplog::pins::Caller;
 
 use super::machine::Tools;
 
-/// How deep it is looked for.
+/// How deep it is looked for, and how deep first: each frame costs time.
 const DEPTH: usize = 16;
+const NEAR: usize = 6;
 
 /// Methods that were looked at before.
 const KNOWN: usize = 1 << 12;
@@ -41,12 +42,32 @@ const FILE: u64 = !0 << 32;
 
 /// Who asks.
 pub fn asker(tools: Tools) -> u64 {
-    let (methods, count) = tools.methods::<DEPTH>();
+    match asker_within::<NEAR>(tools) {
+        Asker::Found(asker) => asker,
+        Asker::Deeper(_) => match asker_within::<DEPTH>(tools) {
+            Asker::Found(asker) | Asker::Deeper(asker) => asker,
+        },
+    }
+}
+
+/// What is found so deep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asker {
+    Found(u64),
+    /// What it is if there is nothing more.
+    Deeper(u64),
+}
+
+fn asker_within<const N: usize>(tools: Tools) -> Asker {
+    let (methods, count) = tools.methods::<N>();
     let numbers = methods
         .iter()
         .take(count)
         .map(|&method| number(tools, method));
-    of_numbers(numbers)
+    match of_numbers(numbers) {
+        Asker::Deeper(all) if count < N => Asker::Found(all),
+        asker => asker,
+    }
 }
 
 /// Who asks for so much of something: each is known by both.
@@ -54,13 +75,15 @@ pub fn caller(tools: Tools, of: u64) -> Caller {
     Caller::of(mixed(asker(tools) ^ of))
 }
 
-fn of_numbers(numbers: impl Iterator<Item = u64>) -> u64 {
+fn of_numbers(numbers: impl Iterator<Item = u64>) -> Asker {
     let mut counted = numbers.filter(|&number| number != NOT_COUNTED);
     let Some(innermost) = counted.next() else {
-        return 0;
+        return Asker::Deeper(0);
     };
-    let other = counted.find(|&number| (number ^ innermost) & FILE != 0);
-    mixed(innermost) ^ other.unwrap_or(0)
+    match counted.find(|&number| (number ^ innermost) & FILE != 0) {
+        Some(other) => Asker::Found(mixed(innermost) ^ other),
+        None => Asker::Deeper(mixed(innermost)),
+    }
 }
 
 fn number(tools: Tools, method: usize) -> u64 {
@@ -143,6 +166,6 @@ mod tests {
         assert_ne!(of(&[cache, list]), of(&[cache, add]));
         assert_ne!(of(&[cache, list]), of(&[list, cache]));
         assert_eq!(of(&[list, add, filter]), of(&[list, filter]));
-        assert_eq!(of(&[0, 0]), 0);
+        assert_eq!(of(&[0, 0]), Asker::Deeper(0));
     }
 }
