@@ -49,7 +49,7 @@ public class Handed {
         Thread.sleep(20);
         CompletableFuture<String> parts =
                 CompletableFuture.supplyAsync(Handed::drawn).thenApplyAsync(drawn -> drawn + "\n" + drawn());
-        String answer = parts.get() + "\n" + drawn();
+        String answer = parts.get() + "\n" + drawn() + "\n" + client.getInetAddress().getHostAddress();
         String head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: " + answer.length();
         client.getOutputStream().write((head + "\r\n\r\n" + answer).getBytes());
     }

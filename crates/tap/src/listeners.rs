@@ -2,6 +2,8 @@
 //! asks for, and a name that the kernel gives, in place of a path. The recorded service may still
 //! have those, and nobody but the replay is to come.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use hindcast_taplog::How;
 use hindcast_taplog::board::{self, Board, Listener};
 use libc::{c_int, sockaddr, socklen_t};
@@ -21,11 +23,11 @@ pub unsafe fn bind(socket: c_int, address: *const sockaddr, length: socklen_t) -
         return is_stream(socket).then(|| bind_by_name(board, socket, path));
     }
     // SAFETY: what the caller gave.
-    let (v6, asked) = unsafe { port_of(address, length) }?;
+    let Asked { mut family, port } = unsafe { port_of(address, length) }?;
     if !is_stream(socket) {
         return None;
     }
-    if asked == 0 {
+    if port == 0 {
         // SAFETY: as the caller promises.
         let result = unsafe { libc::syscall(libc::SYS_bind, socket, address, length) };
         if let Some(got) = port_got(socket).filter(|_| result == 0) {
@@ -33,13 +35,63 @@ pub unsafe fn bind(socket: c_int, address: *const sockaddr, length: socklen_t) -
         }
         return Some(result as c_int);
     }
+    // SAFETY: what the caller gave.
+    if family == Family::V6 && unsafe { is_any(address) } && !is_v6_only(socket) {
+        family = Family::Mapped;
+    }
     // Several sockets share a port, or one comes after another.
-    let before = board.listener(asked, v6).unwrap_or(0);
-    let result = bind_here(socket, v6, before);
+    let before = board.listener(port, family.is_v6()).unwrap_or(0);
+    let result = named_here(libc::SYS_bind, socket, family, before);
     if result == 0 && before == 0 {
-        say(board, socket, asked, v6);
+        say(board, socket, port, family);
     }
     Some(result)
+}
+
+/// Whose clients come with which addresses. What listens at all addresses of both kinds listens at
+/// one of IPv4 in a replay: a service sees the address of its client, and most are such.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    V4,
+    /// Of IPv4, in a socket of IPv6, as all of Java's are.
+    Mapped,
+    V6,
+}
+
+impl Family {
+    pub fn is_v6(self) -> bool {
+        self == Self::V6
+    }
+}
+
+/// An address with a port.
+pub struct Asked {
+    pub family: Family,
+    pub port: u16,
+}
+
+/// # Safety
+/// It is an address of IPv6.
+unsafe fn is_any(address: *const sockaddr) -> bool {
+    // SAFETY: as the caller promises.
+    let ip = unsafe { (*address.cast::<libc::sockaddr_in6>()).sin6_addr.s6_addr };
+    Ipv6Addr::from(ip).is_unspecified()
+}
+
+fn is_v6_only(socket: c_int) -> bool {
+    let mut only: c_int = 0;
+    let mut length = size_of_val(&only) as socklen_t;
+    // SAFETY: the memory is ours and as long as is said.
+    let asked = unsafe {
+        libc::getsockopt(
+            socket,
+            libc::IPPROTO_IPV6,
+            libc::IPV6_V6ONLY,
+            (&raw mut only).cast(),
+            &mut length,
+        )
+    };
+    asked != 0 || only != 0
 }
 
 /// Puts the port that the service asked for in an address of its own in the place of the one that
@@ -49,33 +101,39 @@ pub unsafe fn bind(socket: c_int, address: *const sockaddr, length: socklen_t) -
 /// The kernel has written an address there, as long as there was room.
 pub unsafe fn name_as_asked(address: *mut sockaddr, length: socklen_t) {
     // SAFETY: what the caller of libc gave.
-    let Some((v6, got)) = (unsafe { port_of(address, length) }) else {
+    let Some(Asked { family, port: got }) = (unsafe { port_of(address, length) }) else {
         return;
     };
     let board = process::board().filter(|board| board.replays());
-    let Some(asked) = board.and_then(|board| board.asked(got, v6)) else {
+    let Some(asked) = board.and_then(|board| board.asked(got, family.is_v6())) else {
         return;
     };
     // SAFETY: it is an address with a port, which stands at the same place in either family.
     unsafe { (*address.cast::<libc::sockaddr_in>()).sin_port = asked.to_be() };
 }
 
-/// Whether it is an address of IPv6, and its port; `None` if it is of another kind.
+/// `None` if it is of another kind.
 ///
 /// # Safety
 /// As for libc's `bind`.
-pub unsafe fn port_of(address: *const sockaddr, length: socklen_t) -> Option<(bool, u16)> {
+pub unsafe fn port_of(address: *const sockaddr, length: socklen_t) -> Option<Asked> {
     // SAFETY: what the caller of libc gave is at least as long as it says.
     unsafe {
         match i32::from(address.as_ref()?.sa_family) {
-            libc::AF_INET if length as usize >= size_of::<libc::sockaddr_in>() => Some((
-                false,
-                u16::from_be((*address.cast::<libc::sockaddr_in>()).sin_port),
-            )),
-            libc::AF_INET6 if length as usize >= size_of::<libc::sockaddr_in6>() => Some((
-                true,
-                u16::from_be((*address.cast::<libc::sockaddr_in6>()).sin6_port),
-            )),
+            libc::AF_INET if length as usize >= size_of::<libc::sockaddr_in>() => Some(Asked {
+                family: Family::V4,
+                port: u16::from_be((*address.cast::<libc::sockaddr_in>()).sin_port),
+            }),
+            libc::AF_INET6 if length as usize >= size_of::<libc::sockaddr_in6>() => {
+                let address = &*address.cast::<libc::sockaddr_in6>();
+                let ip = Ipv6Addr::from(address.sin6_addr.s6_addr);
+                let family = match ip.to_ipv4_mapped() {
+                    Some(_) => Family::Mapped,
+                    None => Family::V6,
+                };
+                let port = u16::from_be(address.sin6_port);
+                Some(Asked { family, port })
+            }
             _ => None,
         }
     }
@@ -142,48 +200,53 @@ fn abstract_name(name: &[u8]) -> libc::sockaddr_un {
     address
 }
 
-/// To this port of this machine; 0: to any.
-fn bind_here(socket: c_int, v6: bool, port: u16) -> c_int {
-    named_here(libc::SYS_bind, socket, v6, port)
-}
-
-/// To what the service listens on.
-pub fn connect_here(socket: c_int, v6: bool, port: u16) -> c_int {
-    let result = named_here(libc::SYS_connect, socket, v6, port);
+/// To what the service listens on: where it asked for this address, or for all.
+pub fn connect_here(socket: c_int, board: &Board, asked: &Asked) -> Option<c_int> {
+    let Asked { family, port } = *asked;
+    let (family, port) = match (board.listener(port, family.is_v6()), family) {
+        (Some(port), family) => (family, port),
+        (None, Family::V6) => (Family::Mapped, board.listener(port, false)?),
+        (None, _) => return None,
+    };
+    let result = named_here(libc::SYS_connect, socket, family, port);
     if result == 0 || errno() == libc::EINPROGRESS {
         descriptors::opened(socket, How::Connected);
     }
-    result
+    Some(result)
 }
 
-/// `bind` or `connect`, by a port of this machine.
-fn named_here(call: libc::c_long, socket: c_int, v6: bool, port: u16) -> c_int {
-    // SAFETY: zeros are addresses; each is as long as is said. Not by libc, whose place is ours.
-    let result = unsafe {
-        match v6 {
-            false => {
+/// `bind` or `connect`, by a port of this machine; 0: by any.
+fn named_here(call: libc::c_long, socket: c_int, family: Family, port: u16) -> c_int {
+    let ip = match family {
+        Family::V4 => {
+            // SAFETY: zeros are an address, which is as long as is said. Not by libc, whose place
+            // is ours.
+            return unsafe {
                 let mut address: libc::sockaddr_in = std::mem::zeroed();
                 address.sin_family = libc::AF_INET as libc::sa_family_t;
                 address.sin_port = port.to_be();
                 address.sin_addr.s_addr = libc::INADDR_LOOPBACK.to_be();
                 let size = size_of_val(&address);
-                libc::syscall(call, socket, &raw const address, size)
-            }
-            true => {
-                let mut address: libc::sockaddr_in6 = std::mem::zeroed();
-                address.sin6_family = libc::AF_INET6 as libc::sa_family_t;
-                address.sin6_port = port.to_be();
-                address.sin6_addr.s6_addr = std::net::Ipv6Addr::LOCALHOST.octets();
-                let size = size_of_val(&address);
-                libc::syscall(call, socket, &raw const address, size)
-            }
+                libc::syscall(call, socket, &raw const address, size) as c_int
+            };
         }
+        Family::Mapped => Ipv4Addr::LOCALHOST.to_ipv6_mapped(),
+        Family::V6 => Ipv6Addr::LOCALHOST,
     };
-    result as c_int
+    // SAFETY: likewise.
+    unsafe {
+        let mut address: libc::sockaddr_in6 = std::mem::zeroed();
+        address.sin6_family = libc::AF_INET6 as libc::sa_family_t;
+        address.sin6_port = port.to_be();
+        address.sin6_addr.s6_addr = ip.octets();
+        let size = size_of_val(&address);
+        libc::syscall(call, socket, &raw const address, size) as c_int
+    }
 }
 
-fn say(board: &Board, socket: c_int, asked: u16, v6: bool) {
+fn say(board: &Board, socket: c_int, asked: u16, family: Family) {
     if let Some(got) = port_got(socket) {
+        let v6 = family.is_v6();
         board.listens(Listener { asked, got, v6 });
     }
 }

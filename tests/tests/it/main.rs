@@ -34,6 +34,7 @@ mod inside_tls;
 mod languages;
 mod modes;
 mod pins;
+mod pools;
 mod protect;
 mod prune;
 #[path = "../../../crates/trace/tests/it/common/python.rs"]

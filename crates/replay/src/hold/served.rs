@@ -51,6 +51,26 @@ struct Recorded {
 }
 
 impl Recorded {
+    /// What a portal is described as. A driver that has run a statement several times does not ask
+    /// for that any more, as pgjdbc; on another connection it may be the first time. What writes
+    /// and gave no rows has none, and what failed is not read that far.
+    fn described(&self) -> Option<Bytes> {
+        const NONE: &[u8] = &[server::NO_DATA, 0, 0, 0, 4];
+        let only_wrote = || {
+            let mut rest = self.messages.clone();
+            let mut each = std::iter::from_fn(|| next_message(&mut rest));
+            each.all(|message| match message[0] {
+                server::COMMAND_COMPLETE => {
+                    const WRITES: [&[u8]; 4] = [b"INSERT ", b"UPDATE ", b"DELETE ", b"MERGE "];
+                    WRITES.iter().any(|tag| message[5..].starts_with(tag))
+                }
+                tag => tag == server::NOTICE_RESPONSE,
+            })
+        };
+        let known = self.description.clone();
+        known.or_else(|| (self.failed || only_wrote()).then(|| Bytes::from_static(NONE)))
+    }
+
     /// What is not ended by a message of its own: a text's answer, or one that is cut off.
     fn rest(description: Option<Bytes>, messages: Bytes, status: Status) -> Self {
         Self {
@@ -236,11 +256,7 @@ impl Served {
                 server::close_complete(out);
                 Progress::Continues
             }
-            client::DESCRIBE => match self
-                .results
-                .front()
-                .and_then(|next| next.description.clone())
-            {
+            client::DESCRIBE => match self.results.front().and_then(Recorded::described) {
                 Some(description) => {
                     out.put_slice(&description);
                     Progress::Continues
@@ -527,6 +543,26 @@ mod tests {
         let several = [&rows(b'T')[..], &rows(b'T'), &[ready(b"I")]].concat();
         check(&several, b"Q", b"TDCTDCZ", ended);
         check(&several, b"D", b"", Progress::Exhausted);
+    }
+
+    #[test]
+    fn what_wrote_and_was_not_described_then_has_no_rows_now() {
+        let ended = Progress::Ended { complete: true };
+        let rest = [
+            message(b'Z', b"T"),
+            message(b'C', b"ROLLBACK\0"),
+            message(b'Z', b"I"),
+        ];
+        let answered = |messages: &[Vec<u8>]| [&[message(b'2', b"")], messages, &rest].concat();
+        let wrote = answered(&[message(b'C', b"UPDATE 0\0")]);
+        check(&wrote, b"BDESQ", b"2nCZCZ", ended);
+        let failed = answered(&[message(b'E', b"C23505\0\0")]);
+        check(&failed, b"BDESQ", b"2nEZCZ", ended);
+        // Rows have columns, which are not known.
+        let read = answered(&[message(b'D', b"\0\0"), message(b'C', b"INSERT 0 1\0")]);
+        check(&read, b"BD", b"2", Progress::Exhausted);
+        let none = answered(&[message(b'C', b"SELECT 0\0")]);
+        check(&none, b"BD", b"2", Progress::Exhausted);
     }
 
     #[test]

@@ -136,12 +136,13 @@ unsafe fn replayed(socket: c_int, address: *const sockaddr, length: socklen_t) -
         return replayed_by_path(board, socket, path);
     }
     // SAFETY: what the caller gave.
-    let (v6, port) = unsafe { listeners::port_of(address, length) }?;
+    let asked = unsafe { listeners::port_of(address, length) }?;
+    let port = asked.port;
     if !listeners::is_stream(socket) {
         return None;
     }
-    if let Some(port) = board.listener(port, v6) {
-        return Some(listeners::connect_here(socket, v6, port));
+    if let Some(result) = listeners::connect_here(socket, board, &asked) {
+        return Some(result);
     }
     if board.may_leave() || board.is_own(port) {
         return None;

@@ -9,6 +9,7 @@
 //!   ThreadPoolExecutor, …   ──▶            for which request a thread works from here on
 //!   VirtualThread           ──▶            likewise, with what it had read
 //!   currentTimeMillis, …    ──▶            what the request read of the clock, as this code
+//!   HikariConfig, …         ──▶            as many connections as a replay needs
 //! ```
 //!
 //! A Java machine loads libraries of its own when its program begins. That is the moment: the
@@ -88,6 +89,7 @@ fn begin(is_pinned: bool) {
         return tools.end();
     }
     shim::TOOLS.store(tools.address(), Ordering::Relaxed);
+    shim::NEEDED.store(connections(), Ordering::Relaxed);
     let done = thread.scoped(|| {
         shim::define(thread)?;
         let pinned = GENERATORS.iter().filter(|_| is_pinned);
@@ -105,6 +107,12 @@ fn begin(is_pinned: bool) {
         tools.read_again(&classes, reads)
     });
     IS_PINNED.store(is_pinned && done.is_some(), Ordering::Relaxed);
+}
+
+/// How many connections a replay says that the service needs at a time.
+fn connections() -> c_int {
+    let said = std::env::var("HINDCAST_POOL").ok();
+    said.and_then(|said| said.parse().ok()).unwrap_or(0)
 }
 
 /// Sets and maps that cannot be changed (`Map.of`) are gone through in an order that each start of
@@ -134,7 +142,7 @@ unsafe extern "C" fn reads(
     }
     // What is loaded is a library's, what is read again is Java's own.
     let patches: &[&[Patch]] = match redefined.is_null() {
-        true => &[&POOLS_OF_LIBRARIES, &POOLS_OF_PROGRAMS],
+        true => &[&POOLS_OF_LIBRARIES, &POOLS_OF_PROGRAMS, &CONNECTIONS],
         false if READS_CLOCKS.load(Ordering::Relaxed) => &[&GENERATORS, &POOL, &PARTS, &THREADS],
         false => &[&POOL, &PARTS, &THREADS],
     };
@@ -310,6 +318,22 @@ const POOLS_OF_LIBRARIES: [Patch; 7] = [
     },
 ];
 
+/// Pools of connections: HikariCP, Tomcat's, Commons' and with it DBCP's, and Agroal, which Quarkus
+/// has. In a replay more requests may hold one and wait than originally, and what they wait for
+/// needs one. Where a pool asks how many it may have, it is told that many.
+const CONNECTIONS: [Patch; 4] = [
+    most("com/zaxxer/hikari/HikariConfig", "getMaximumPoolSize"),
+    most("org/apache/tomcat/jdbc/pool/PoolProperties", "getMaxActive"),
+    most(
+        "org/apache/commons/pool2/impl/BaseGenericObjectPool",
+        "getMaxTotal",
+    ),
+    most(
+        "io/agroal/api/configuration/supplier/AgroalConnectionPoolConfigurationSupplier$1",
+        "maxSize",
+    ),
+];
+
 const fn call(arguments: &'static [u8], calls: Called) -> Call {
     Call { arguments, calls }
 }
@@ -372,6 +396,16 @@ const fn handed(class: &'static str) -> Patch {
         descriptor: "(Ljava/lang/Runnable;)V",
         begins: Some(call(&[ALOAD_1], shim::HANDED_WORK)),
         ends: None,
+    }
+}
+
+const fn most(class: &'static str, method: &'static str) -> Patch {
+    Patch {
+        class,
+        method,
+        descriptor: "()I",
+        begins: None,
+        ends: Some((IRETURN, call(&[], shim::CONNECTIONS))),
     }
 }
 

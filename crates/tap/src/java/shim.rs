@@ -2,12 +2,12 @@
 //! something, and what the request draws is put in its place. Pools of threads are handed work.
 
 use std::ffi::CString;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
 use hindcast_taplog::pins::{Caller, Reads};
-use libc::c_void;
+use libc::{c_int, c_void};
 
 use super::asker::{asker, caller};
 use super::class::{Called as Method, SHIM, of_natives};
@@ -51,6 +51,9 @@ pub const STARTED: Method = ("started", "(Ljava/lang/Object;)V");
 pub const GOES_ON: Method = ("goesOn", "(Ljava/lang/Object;)V");
 pub const WAITS: Method = ("waits", "(Ljava/lang/Object;)V");
 
+/// How many connections a pool may have.
+pub const CONNECTIONS: Method = ("connections", "(I)I");
+
 /// What stands for methods of the runtime that read the clock, which cannot be patched: they are
 /// native, and compiled code reads the clock by itself.
 pub const MILLIS: Method = ("currentTimeMillis", "()J");
@@ -58,10 +61,12 @@ pub const ADJUSTMENT: Method = ("getNanoTimeAdjustment", "(J)J");
 
 /// The machine's, for marks.
 pub static TOOLS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+/// How many connections a pool has at least; 0 where nothing is replayed.
+pub static NEEDED: AtomicI32 = AtomicI32::new(0);
 
 /// Makes the class of the native methods.
 pub fn define(thread: Thread) -> Option<()> {
-    let all: [(Method, *mut c_void); 22] = [
+    let all: [(Method, *mut c_void); 23] = [
         (SEED, seed as *mut c_void),
         (NEXT_SEED, next_seed as *mut c_void),
         (STEP_ASIDE, step_aside as *mut c_void),
@@ -82,6 +87,7 @@ pub fn define(thread: Thread) -> Option<()> {
         (STARTED, started as *mut c_void),
         (GOES_ON, goes_on as *mut c_void),
         (WAITS, waits as *mut c_void),
+        (CONNECTIONS, connections as *mut c_void),
         (MILLIS, millis as *mut c_void),
         (ADJUSTMENT, adjustment as *mut c_void),
     ];
@@ -270,6 +276,14 @@ extern "C" fn goes_on(_: *mut c_void, _: Reference, thread: Reference) {
 extern "C" fn waits(_: *mut c_void, _: Reference, thread: Reference) {
     tools().set_mark(thread, turns::packed() as i64);
     turns::unpack(0);
+}
+
+/// In a replay, as many as requests need at a time. One without a limit has none.
+extern "C" fn connections(_: *mut c_void, _: Reference, own: c_int) -> c_int {
+    match own > 0 {
+        true => own.max(NEEDED.load(Ordering::Relaxed)),
+        false => own,
+    }
 }
 
 const NANOS: i64 = 1_000_000_000;

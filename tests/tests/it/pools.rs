@@ -1,0 +1,53 @@
+//! Pools of connections that are smaller than what a replay has in flight.
+
+use hindcast_tests::http::Client;
+use hindcast_tests::{Process, Stage, repository, wait_for};
+
+use super::inside_extension;
+
+const SCHEMA: &str = "CREATE TABLE written (name text NOT NULL)";
+
+fn record(stage: &Stage, service: &[&str]) {
+    let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
+    command
+        .arg(stage.trace())
+        .arg("--")
+        .args(service)
+        .env("LATE", "first")
+        .env("DATABASE_URL", stage.database_url());
+    let mut recorder = Process::start("record", command, stage.folder());
+    recorder.wait_until_it_listens(stage.service_port);
+    let answer = |target: &str| {
+        let mut client = Client::new(format!("127.0.0.1:{}", stage.service_port));
+        client.send("GET", target, None).unwrap().text()
+    };
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| answer("/first"));
+        let count = || stage.sql("SELECT count(*) FROM written");
+        wait_for("its first row", || (count() == "1").then_some(()));
+        assert_eq!(answer("/second"), "2");
+        assert_eq!(first.join().unwrap(), "2");
+    });
+    recorder.interrupt().assert_code(0);
+}
+
+/// In the replay, the first request takes the only connection again before the second one comes,
+/// and waits for what that one writes.
+#[test]
+fn a_pool_of_java_is_as_large_as_a_replay_needs() {
+    let stage = inside_extension::stage("pool-java", SCHEMA, &[]);
+    let service = repository("tests/services/Pooled.java")
+        .display()
+        .to_string();
+    let port = stage.service_port.to_string();
+    record(&stage, &["java", &service, &port]);
+    let mut command = stage.hindcast(&["replay", "--trace"]);
+    command
+        .arg(stage.trace())
+        .args(["--app", &format!("LATE=second exec java {service} {port}")])
+        .env("HINDCAST_POSTGRES", stage.database_url())
+        .env("DATABASE_URL", stage.database_url());
+    let replayed = Process::start("replay", command, stage.folder()).wait();
+    let replayed = replayed.assert_code(0).stdout;
+    assert!(replayed.contains("faithful"), "{replayed}");
+}
