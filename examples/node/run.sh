@@ -10,7 +10,7 @@ cd "$(dirname "$0")"
 (
     flock 9
     if ! cmp -s package-lock.json node_modules/installed; then
-        npm ci --omit=dev --loglevel=error
+        npm ci --loglevel=error
         cp package-lock.json node_modules/installed
     fi
 ) 9>"${TMPDIR:-/tmp}/hindcast-example-node-$(id -u).lock"

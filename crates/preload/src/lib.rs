@@ -55,7 +55,12 @@ macro_rules! shim {
 const SHIMS: [Shim; 3] = [
     Shim {
         runtime: "Node",
-        files: &[shim!("node.cjs"), shim!("node_pins.cjs")],
+        files: &[
+            shim!("node.cjs"),
+            shim!("node_messages.cjs"),
+            shim!("node_pins.cjs"),
+            shim!("node_queries.cjs"),
+        ],
         variable: "NODE_OPTIONS",
         says: |file| option("--require=", file),
         separator: " ",

@@ -7,8 +7,8 @@
 //   a socket is answered ───▶ listeners run for nobody; promises keep their own contexts
 //
 // A driver may write for one request while it works for another, from a queue. So a socket is
-// nobody's unless its driver is known: `pg`, whose queues are bound to contexts here, postgres.js,
-// and Node's own HTTP client. TLS, HTTP/2 and drivers in native code have no turn.
+// nobody's unless its driver is known: `pg`, whose queues are bound to contexts here, postgres.js
+// (node_queries.cjs), and Node's own HTTP client. TLS, HTTP/2 and drivers in native code have none.
 "use strict";
 (() => {
     const fs = require("fs");
@@ -28,6 +28,9 @@
 
     const storage = new AsyncLocalStorage();
     const pin = require("./node_pins.cjs");
+    const { Messages } = require("./node_messages.cjs");
+    const queries = require("./node_queries.cjs");
+    queries.find(storage);
     class Turn extends pin.Pins {
         constructor(number) {
             super();
@@ -79,31 +82,6 @@
         return typeof descriptor === "number" ? descriptor : -1;
     }
 
-    // Begins of messages, in what one end of a connection to Postgres says.
-    class Messages {
-        head = Buffer.alloc(5);
-        filled = 0;
-        skip = 0;
-        take(chunk, begins) {
-            for (let at = 0; at < chunk.length; ) {
-                if (this.skip > 0) {
-                    const skipped = Math.min(this.skip, chunk.length - at);
-                    this.skip -= skipped;
-                    at += skipped;
-                    continue;
-                }
-                // The first ones have no type, and begin with the length, which is small.
-                if (this.filled === 0 && chunk[at] === 0) this.head[this.filled++] = 0;
-                this.head[this.filled++] = chunk[at++];
-                if (this.filled === this.head.length) {
-                    this.filled = 0;
-                    this.skip = Math.max(0, this.head.readUInt32BE(1) - 4);
-                    begins(String.fromCharCode(this.head[0]));
-                }
-            }
-        }
-    }
-
     // A connection to Postgres. It is one request's until all that was asked is answered.
     class Wire {
         asked = new Messages();
@@ -152,12 +130,19 @@
         if (socket[WIRE] !== undefined) return socket[WIRE];
         const begins = Buffer.isBuffer(chunk) && chunk.length >= 8 && chunk[0] === 0;
         const plain = begins && chunk.readUInt32BE(4) !== TLS_ASKED;
+        if (plain && !socket[BOUND] && queries.isKnown()) {
+            const done = failed => failed && socket.destroy(failed);
+            return (socket[WIRE] = new queries.Pipeline((bytes, turn) => {
+                tell(socket, turn ? turn.number : 0n);
+                write.call(socket, false, bytes, "buffer", done);
+            }));
+        }
         const known = plain && (socket[BOUND] || chunk.includes(NAMES_ITSELF, "latin1"));
         return (socket[WIRE] = known ? new Wire() : false);
     }
 
     // Writes. One that waits for the connection comes here again, in the connection's context.
-    Socket.prototype._writeGeneric = function _writeGeneric(several, data) {
+    Socket.prototype._writeGeneric = function _writeGeneric(several, data, encoding, done) {
         if (this._server) return Reflect.apply(write, this, arguments);
         let turn = storage.getStore();
         if (this.connecting) {
@@ -170,6 +155,10 @@
         }
         const chunks = several ? data.map(entry => entry.chunk) : [data];
         const wire = wireOf(this, chunks[0]);
+        if (wire instanceof queries.Pipeline) {
+            wire.writes(Buffer.concat(chunks.map(toBuffer)));
+            return done();
+        }
         if (wire) turn = wire.writes(chunks.map(toBuffer), turn);
         else if (!(this._httpMessage instanceof http.ClientRequest)) turn = undefined;
         tell(this, turn ? turn.number : 0n);
@@ -191,6 +180,7 @@
     Socket.prototype.emit = function emit(event, chunk) {
         if (this._server) return Reflect.apply(emitOfSocket, this, arguments);
         const wire = this[WIRE];
+        if (event === "close" && wire instanceof queries.Pipeline) wire.ends();
         const answers = wire && event === "data" && Buffer.isBuffer(chunk);
         // What a login to the database draws is not the request's.
         const turn = answers && this[BOUND] && wire.begun ? wire.owner : undefined;
@@ -229,6 +219,7 @@
     // In a replay more requests may hold a connection and wait than originally, and what they wait
     // for needs one: a pool is as large as that takes.
     const connections = Number(process.env.HINDCAST_POOL || 0);
+    if (connections) queries.enlarge(connections);
     function enlarge(options) {
         if (options && options.max < connections) options.max = connections;
     }

@@ -292,6 +292,30 @@ fn queries_in_the_queue_of_a_connection_are_known_in_node() {
     is_recorded(&stage, &node(&stage), || load(&stage, &ways));
 }
 
+/// postgres.js puts queries of several requests on one connection, one behind the other.
+fn postgres_js(stage: &Stage, environment: &str) -> Vec<String> {
+    install("examples/node/run.sh", &["--install"]);
+    let service = repository("tests/services/marks_postgres.js");
+    let (service, port) = (service.display().to_string(), stage.service_port);
+    command(&["env", environment, "node", &service, &port.to_string()])
+}
+
+const WAYS_OF_POSTGRES_JS: [&str; 4] = ["single", "several", "transaction", "rows"];
+
+#[test]
+fn queries_of_several_requests_on_one_connection_are_known_in_node() {
+    let service = |stage: &Stage| postgres_js(stage, "MODULE=");
+    is_recorded_and_replayed("postgres-js", service, &WAYS_OF_POSTGRES_JS);
+}
+
+#[test]
+fn they_are_in_an_es_module_whose_sessions_go_straight_to_the_database() {
+    let stage = inside_extension::stage("straight-postgres-js", SCHEMA, &[]);
+    let service = postgres_js(&stage, "MODULE=1");
+    is_recorded(&stage, &service, || load(&stage, &WAYS_OF_POSTGRES_JS));
+    is_replayed(&stage);
+}
+
 #[test]
 fn a_request_that_one_thread_of_puma_reads_and_another_answers_is_known() {
     let stage = Stage::new("puma", SCHEMA);
