@@ -216,7 +216,7 @@ mod tests {
             .unwrap();
         assert_eq!(
             String::from_utf8_lossy(&node.stdout),
-            "theirs\n3 1\n",
+            "theirs\n5 1\n",
             "{node:?}"
         );
     }

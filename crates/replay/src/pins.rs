@@ -33,13 +33,23 @@ impl Pins {
         }
     }
 
-    /// From now on the service's wall clock shows this time, and goes on. What its processes draw
-    /// at their start is what those drew that worked on this request: each recorder has started
-    /// the service once.
+    /// From now on the service's wall clock shows this time, and goes on until the first request
+    /// arrives. What its processes draw at their start is what those drew that worked on this
+    /// request: each recorder has started the service once.
     pub fn begin(&self, then: Micros, first: RequestId) {
-        self.turns.board.pins().set_ahead(ahead(then));
+        let until = self.recording.requests.first();
+        let until = until.map_or(0, |first| first.arrived.saturating_mul(1000));
+        self.turns.board.pins().set_ahead(ahead(then), until);
         if let Some(key) = self.keys.get(&first.recorder()) {
             self.turns.board.starts().set_key(key);
+        }
+    }
+
+    /// The service has started, which may have taken longer than it did originally: its wall clock
+    /// shows when the first request arrived.
+    pub fn has_started(&self) {
+        if let Some(first) = self.recording.requests.first() {
+            self.turns.board.pins().set_ahead(ahead(first.arrived), 0);
         }
     }
 

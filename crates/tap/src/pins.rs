@@ -151,7 +151,7 @@ pub fn processor_time(real: i64) -> i64 {
 }
 
 fn for_all(own: Option<i64>, real: i64) -> i64 {
-    own.unwrap_or_else(|| real.saturating_add(ahead_of_all()))
+    own.unwrap_or_else(|| real.saturating_add(ahead_of_all(real)))
 }
 
 /// What the clock shows for the request that the thread works on.
@@ -198,8 +198,8 @@ fn read(request: u64, caller: Option<Caller>, reads: Reads, real: i64) -> Option
 }
 
 /// How far the wall clock of a replayed service is from the real one.
-fn ahead_of_all() -> i64 {
-    process::board().map_or(0, |board| board.pins().ahead(0))
+fn ahead_of_all(real: i64) -> i64 {
+    process::board().map_or(0, |board| board.pins().ahead(0, real))
 }
 
 /// Moments of the wall clock are later than this, those of clocks that begin with the machine are
@@ -217,7 +217,8 @@ pub fn deadline(of: &libc::timespec) -> Option<libc::timespec> {
     if !(WALL_CLOCK_FROM..WALL_CLOCK_TO).contains(&of.tv_sec) || !(0..NANOS).contains(&of.tv_nsec) {
         return None;
     }
-    let ahead = board.pins().ahead(turns::of_code());
+    let now = process::real_time();
+    let ahead = board.pins().ahead(turns::of_code(), now);
     let real = nanos(of).saturating_sub(ahead).max(1);
     Some(timespec(real))
 }

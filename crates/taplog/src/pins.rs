@@ -192,10 +192,16 @@ struct Scripted<'a> {
     kept: &'a Kept,
 }
 
+/// A clock that is slow goes on by this part of the time: one that stood still would be waited for
+/// without end.
+const SLOW: i64 = 16;
+
 #[repr(C)]
 pub struct Pins {
     /// How far the wall clock of a replayed service is from the real one, in nanoseconds.
     ahead: AtomicI64,
+    /// From this moment on it is slow; 0: never.
+    until: AtomicI64,
     /// Readings in a replay that the recording does not have.
     beyond: AtomicU64,
     /// Readings in a replay that it has.
@@ -492,17 +498,28 @@ impl Pins {
         reading
     }
 
-    /// How far the wall clock of a replayed service is from the real one, for who works on this
-    /// request, in nanoseconds; 0: on none.
-    pub fn ahead(&self, request: u64) -> i64 {
+    /// How far the wall clock of a replayed service is from the real one, which shows `real`, for
+    /// who works on this request, in nanoseconds; 0: on none.
+    pub fn ahead(&self, request: u64, real: i64) -> i64 {
         let own = self.script_of(request);
         let own = own.map(|script| script.ahead.load(Ordering::Relaxed));
         own.filter(|&ahead| ahead != i64::MIN)
-            .unwrap_or_else(|| self.ahead.load(Ordering::Relaxed))
+            .unwrap_or_else(|| self.ahead_of_all(real))
     }
 
-    /// From here on the wall clock of a replayed service is so far from the real one.
-    pub fn set_ahead(&self, ahead: i64) {
+    fn ahead_of_all(&self, real: i64) -> i64 {
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        let beyond = match self.until.load(Ordering::Relaxed) {
+            0 => 0,
+            until => real.saturating_add(ahead).saturating_sub(until).max(0),
+        };
+        ahead.saturating_sub(beyond - beyond / SLOW)
+    }
+
+    /// From here on the wall clock of a replayed service is so far from the real one, and slow from
+    /// the moment `until` on, if that is not 0.
+    pub fn set_ahead(&self, ahead: i64, until: i64) {
+        self.until.store(until, Ordering::Relaxed);
         self.ahead.store(ahead, Ordering::Relaxed);
     }
 

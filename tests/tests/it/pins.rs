@@ -172,6 +172,30 @@ fn what_is_read_from_the_clock_behind_an_answer_is_read_again() {
     assert!(whole.stdout.contains(&state), "{}", whole.stdout);
 }
 
+/// Its clock would be ahead of what requests read by as much as it starts more slowly.
+#[test]
+fn a_service_that_starts_more_slowly_has_the_time_of_its_requests() {
+    let stage = Stage::new("slow-start", SCHEMA);
+    let mut command = stage.hindcast(&["record", "--base", "template"]);
+    command
+        .arg("--trace")
+        .arg(stage.trace())
+        .args(["--", "python3"])
+        .arg(repository("tests/services/late.py"))
+        .arg(stage.service_port.to_string())
+        .arg(stage.folder().join("has-started"))
+        .env("DATABASE_URL", stage.database_url());
+    let mut recorder = Process::start("record", command, stage.folder());
+    recorder.wait_until_it_listens(stage.service_port);
+    let mut client = Client::new(&format!("127.0.0.1:{}", stage.service_port));
+    for _ in 0..4 {
+        assert_eq!(client.send("GET", "/", None).unwrap().text(), "on time");
+    }
+    recorder.interrupt().assert_code(0);
+    let whole = replay(&stage, &[]).assert_code(0);
+    assert!(whole.stdout.contains("faithful"), "{}", whole.stdout);
+}
+
 #[test]
 fn without_pins_a_replay_goes_on_with_what_the_service_draws() {
     let stage = Stage::new("no-pins", SCHEMA);

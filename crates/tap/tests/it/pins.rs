@@ -71,7 +71,7 @@ impl Program {
 
     /// With its wall clock so far from the real one.
     fn replay(ahead: i64) -> Self {
-        let mut program = Self::start(Purpose::Replay, |board| board.pins().set_ahead(ahead));
+        let mut program = Self::start(Purpose::Replay, |board| board.pins().set_ahead(ahead, 0));
         let begun = std::time::Instant::now();
         program.port = loop {
             if let Some(listener) = program.board.listeners().next() {

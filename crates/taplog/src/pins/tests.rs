@@ -147,15 +147,15 @@ fn readings_are_those_of_the_recording_and_go_on_from_there() {
         readings: &readings(times),
     };
     pins.begin(&recorded, 0);
-    pins.set_ahead(-900 * SECOND);
+    pins.set_ahead(-900 * SECOND, 0);
     let real = 1000 * SECOND;
-    assert_eq!(pins.ahead(3), -900 * SECOND);
+    assert_eq!(pins.ahead(3, real), -900 * SECOND);
     for (at, reading) in times.into_iter().enumerate() {
         assert_eq!(
             pins.read_again(3, Caller::UNKNOWN, Reads::Second, real, at as i64),
             Some(reading)
         );
-        assert_eq!(pins.ahead(3), reading - real);
+        assert_eq!(pins.ahead(3, real), reading - real);
     }
     // The latest was given when the monotonic clock showed 1.
     assert_eq!(
@@ -176,10 +176,10 @@ fn readings_are_those_of_the_recording_and_go_on_from_there() {
         pins.read_again(4, Caller::UNKNOWN, Reads::Instant, real, 6),
         None
     );
-    assert_eq!(pins.ahead(4), -900 * SECOND);
+    assert_eq!(pins.ahead(4, real), -900 * SECOND);
     pins.advance(-800 * SECOND);
     pins.advance(-850 * SECOND);
-    assert_eq!(pins.ahead(0), -800 * SECOND);
+    assert_eq!(pins.ahead(0, real), -800 * SECOND);
 }
 
 #[test]
@@ -510,7 +510,7 @@ fn times_of_a_processor_have_an_order_of_their_own_and_move_no_clock() {
     assert_eq!(read(Reads::Processor, 60), Some(7));
     assert_eq!(read(Reads::Processor, 70), Some(70));
     assert_eq!(read(Reads::Instant, 900 * SECOND), Some(100 * SECOND + 1));
-    assert_eq!(pins.ahead(3), -800 * SECOND + 1);
+    assert_eq!(pins.ahead(3, 900 * SECOND), -800 * SECOND + 1);
     let kept = encode_readings(99 * SECOND, &readings(times));
     assert_eq!(
         decode_readings(99 * SECOND, &kept),
@@ -551,4 +551,17 @@ fn what_has_drawn_too_often_by_one_code_is_not_counted_from_the_beginning_again(
     let counted = (0..1 << 21).map_while(|_| of(5));
     assert!(counted.enumerate().all(|(nth, count)| count == nth as u64));
     assert_eq!((of(5), of(5), of(6)), (None, None, Some(0)));
+}
+
+#[test]
+fn a_service_that_starts_more_slowly_does_not_get_ahead() {
+    let pins = pins();
+    pins.set_ahead(-900 * SECOND, 110 * SECOND);
+    let shows = |real| real + pins.ahead(0, real);
+    assert_eq!(shows(1000 * SECOND), 100 * SECOND);
+    assert_eq!(shows(1010 * SECOND), 110 * SECOND);
+    assert_eq!(shows(1026 * SECOND), 111 * SECOND);
+    pins.set_ahead(-916 * SECOND, 0);
+    assert_eq!(shows(1026 * SECOND), 110 * SECOND);
+    assert_eq!(shows(1060 * SECOND), 144 * SECOND);
 }

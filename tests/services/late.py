@@ -1,0 +1,45 @@
+"""Says whether its background is on time, and starts more slowly the second time.
+
+    late.py PORT FILE       the file is there once it has started
+
+A thread of no request looks at the clock again and again. GET / looks as well, and says whether that thread is ahead.
+"""
+
+import http.server
+import os
+import sys
+import threading
+import time
+
+SLOWER = 8
+MUCH = 4
+
+apart = 0.0
+
+
+def look():
+    global apart
+    while True:
+        apart = time.time()
+        time.sleep(0.02)
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        body = b"ahead" if apart - time.time() > MUCH else b"on time"
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+if os.path.exists(sys.argv[2]):
+    time.sleep(SLOWER)
+open(sys.argv[2], "w").close()
+threading.Thread(target=look, daemon=True).start()
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
