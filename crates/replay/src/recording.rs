@@ -6,7 +6,7 @@
 //! values), goes to a temporary file and is read back when it is needed; requests with their bodies
 //! stay in the trace.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::ops::Range;
@@ -17,9 +17,9 @@ use hindcast_order::retroaction::{Origin, Past};
 use hindcast_order::{Levels, LevelsError, LockStep, Request, StepAt, Tx, Writers};
 use hindcast_taplog::pins::{Reading, decode_readings};
 use hindcast_trace::{
-    self as trace, Attribution, Digest, Drawn, DrawnUuid, DrawnValue, Isolation, Micros, Outcome,
-    ReadError, RequestId, SecretKey, Secrets, SequenceValue, SessionId, ShapeId, Snapshot, Trace,
-    TransactionFilter, TransactionId, ValuesDigest, Xid,
+    self as trace, Attribution, Digest, Drawn, DrawnUuid, Isolation, Micros, Outcome, ReadError,
+    RequestId, SecretKey, Secrets, SessionId, ShapeId, Snapshot, Trace, TransactionFilter,
+    TransactionId, ValuesDigest, Xid,
 };
 use hindcast_wire::answered::error_text;
 use hindcast_wire::frame::{self, Direction};
@@ -27,6 +27,7 @@ use hindcast_wire::message::backend;
 use hindcast_wire::sql::{ADVISORY, ADVISORY_REFUSED};
 use serde::{Deserialize, Serialize};
 
+use crate::drawn::{not_told, told_or_shown};
 use crate::inserts::{self, Insert};
 use crate::looks::{self, Looks, Seen, Sights};
 use crate::plan::Plan;
@@ -455,26 +456,6 @@ impl Recording {
     }
 }
 
-/// Where the server told nothing of sequences, what results showed of them.
-fn told_or_shown(told: Vec<Drawn>, shown: Vec<SequenceValue>) -> Vec<Drawn> {
-    let mut drawn = told;
-    if !drawn.iter().any(Drawn::is_of_sequence) {
-        drawn.extend(shown.into_iter().map(Drawn::shown));
-    }
-    drawn
-}
-
-/// UUIDs that results showed, but for those of which the server told.
-fn not_told(mut shown: Vec<DrawnUuid>, told: &[Drawn]) -> Vec<DrawnUuid> {
-    let uuid = |one: &Drawn| match one.value {
-        DrawnValue::Uuid(uuid) => Some(uuid),
-        _ => None,
-    };
-    let told: HashSet<u128> = told.iter().filter_map(uuid).collect();
-    shown.retain(|one| !told.contains(&one.value));
-    shown
-}
-
 /// A recording that is being read, with what its schedule is made of.
 struct Loading<'a> {
     scope: &'a Scope<'a>,
@@ -618,8 +599,8 @@ impl<'a> Loading<'a> {
         }
         // What a statement saw does not tell what it waited for in vain.
         let vain = ["(40001)", "(40P01)", "(55P03)", "(57014)"];
-        let in_vain = self.recording.failed_as(tx, &vain);
-        let statements = StatementSights::of(recorded).filter(|_| !in_vain);
+        let waited_in_vain = self.recording.failed_as(tx, &vain);
+        let statements = StatementSights::of(recorded).filter(|_| !waited_in_vain);
         let knows_statements = statements.is_some();
         match statements {
             Some(sights) => self.statements.push((tx, sights)),

@@ -369,10 +369,8 @@ fn under_read_committed_who_made_a_row_first_makes_it_again() {
     for _ in 0..3 {
         let replayed = replay(&stage, &[]).assert_code(0).stdout;
         assert!(replayed.contains("faithful"), "{replayed}");
-        assert!(
-            replayed.contains("and undone, outside any request: UPDATE migrating"),
-            "{replayed}"
-        );
+        let started = "done by the service itself";
+        assert!(replayed.contains(started), "{replayed}");
         assert!(!replayed.contains("refused"), "{replayed}");
     }
 }
