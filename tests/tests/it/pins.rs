@@ -187,7 +187,7 @@ fn a_service_that_starts_more_slowly_has_the_time_of_its_requests() {
         .env("DATABASE_URL", stage.database_url());
     let mut recorder = Process::start("record", command, stage.folder());
     recorder.wait_until_it_listens(stage.service_port);
-    let mut client = Client::new(&format!("127.0.0.1:{}", stage.service_port));
+    let mut client = Client::new(format!("127.0.0.1:{}", stage.service_port));
     for _ in 0..4 {
         assert_eq!(client.send("GET", "/", None).unwrap().text(), "on time");
     }
