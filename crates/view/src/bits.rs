@@ -17,8 +17,10 @@ impl Bits {
         self.words[at / 64] |= 1 << (at % 64);
     }
 
+    /// Not beyond the length either: a search that was given up has found nothing.
     pub fn has(&self, at: usize) -> bool {
-        self.words[at / 64] >> (at % 64) & 1 == 1
+        let word = self.words.get(at / 64);
+        word.is_some_and(|word| word >> (at % 64) & 1 == 1)
     }
 
     pub fn count(&self) -> usize {
