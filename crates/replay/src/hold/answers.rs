@@ -63,9 +63,7 @@ impl Expect {
             _ => 0,
         }
     }
-}
 
-impl Expect {
     /// The completion that an answer stands for.
     fn nothing(&self, tag: u8) -> Option<&'static [u8]> {
         match self {
