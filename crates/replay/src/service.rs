@@ -19,7 +19,7 @@ use crate::ready::Ready;
 /// For so long a service that starts may say nothing; while it says something, it is at work.
 pub const START_PATIENCE: Duration = Duration::from_secs(120);
 const START_MAX: Duration = Duration::from_secs(900);
-const STOP_PATIENCE: Duration = Duration::from_secs(10);
+const STOP_PATIENCE: Duration = Duration::from_secs(15);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {

@@ -10,17 +10,27 @@ unset HINDCAST_SERVICE
 eval "$command" 3<&- &
 service=$!
 
-# What a process has started, and what that has.
+# These processes, what they have started, and what that has.
 tree() {
-    for of in /proc/[0-9]*/stat; do
-        read -r stat <"$of" || continue
-        # Behind the name, which may hold anything: state, parent.
-        rest=${stat##*) }
-        rest=${rest#? }
-        [ "${rest%% *}" = "$1" ] || continue
-        echo "${stat%% *}"
-        (tree "${stat%% *}")
+    known=" $* "
+    more=yes
+    while [ "$more" ]; do
+        more=
+        for of in /proc/[0-9]*/stat; do
+            read -r stat <"$of" || continue
+            # Behind the name, which may hold anything: state, parent.
+            rest=${stat##*) }
+            rest=${rest#? }
+            case $known in
+            *" ${stat%% *} "*) ;;
+            *" ${rest%% *} "*)
+                known="$known${stat%% *} "
+                more=yes
+                ;;
+            esac
+        done
     done
+    echo "$known"
 }
 
 # Whether one of them has not ended; that nobody has asked how it did does not matter.
@@ -35,17 +45,28 @@ one_is_there() {
     return 1
 }
 
-{
-    cat <&3 >/dev/null
-    trap '' TERM
-    all="$service $(tree "$service")"
-    kill -TERM 0 $all
+# Until all have ended, for five seconds at most. What they start meanwhile is added to them.
+wait_for_all() {
     n=0
     while one_is_there $all && [ "$n" -lt 50 ]; do
         sleep 0.1
+        [ $((n % 5)) = 0 ] && all=$(tree $all)
         n=$((n + 1))
     done
+}
+
+{
+    cat <&3 >/dev/null
+    trap '' TERM
+    all=$(tree "$service")
+    kill -TERM 0 $all
+    # A worker that was told before its master may have been started anew.
+    wait_for_all
+    # Who is stopped starts nothing.
+    kill -STOP $all
+    all=$(tree $all)
     kill -KILL $all
+    wait_for_all
     kill -KILL 0
 } 2>/dev/null &
 watcher=$!

@@ -6,3 +6,4 @@ mod faithful;
 mod holder;
 mod restore;
 mod see;
+mod service;
