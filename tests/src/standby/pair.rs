@@ -385,8 +385,11 @@ impl Pair {
         let marker = self.mark();
         let session = Session::connect(&self.backup_url())
             .unwrap_or_else(|failure| panic!("the backup: {failure}"));
+        // Each table is copied by a worker of its own, that of the marker perhaps before others.
+        let copied = "SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel";
         wait_for("the subscription to have everything", || {
-            self.has(&session, marker).unwrap_or(false).then_some(())
+            let is_copied = session.value(copied).is_ok_and(|copied| copied == "t");
+            (is_copied && self.has(&session, marker).unwrap_or(false)).then_some(())
         });
     }
 }
