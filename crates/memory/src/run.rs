@@ -8,7 +8,7 @@ use hindcast_standby::follow::{self, FollowError, Wish, follow};
 use hindcast_standby::initial::{Source, read_rows};
 use hindcast_standby::run::{Ended, Options, Retry, StandbyError};
 use hindcast_standby::source::{
-    Names, Primary, SourceError, Stream, StreamOptions, preflight, session, slot,
+    Names, Primary, SourceError, Stream, StreamOptions, preflight, publication, session, slot,
 };
 use hindcast_standby::status::{Control, State, now_micros};
 use hindcast_store::Mode;
@@ -153,7 +153,7 @@ fn load(
     control: &Control,
 ) -> Result<Lsn, StandbyError> {
     slot::remove(&common.from, names)?;
-    slot::publish(&common.from, names, &primary.tables)?;
+    publication::publish(&common.from, names, &primary.tables)?;
     let created = slot::create_unless(
         &common.from,
         names,

@@ -136,6 +136,108 @@ fn tables_whose_rows_are_only_inserted_need_no_key() {
     }
 }
 
+/// Rows come and go as they begin and cease to meet the condition, also in a table that appears;
+/// and no rows that do not are taken for missing.
+#[test]
+fn of_a_table_the_rows_are_kept_that_meet_a_condition() {
+    let pair = Pair::shared(
+        "filtered",
+        "CREATE TABLE orders (id int PRIMARY KEY, region text NOT NULL, note text);
+         ALTER TABLE orders REPLICA IDENTITY FULL; ALTER TABLE orders ALTER note SET STORAGE EXTERNAL;
+         INSERT INTO orders SELECT i, CASE i % 2 WHEN 0 THEN 'eu' ELSE 'us' END, repeat('x', 3000) FROM generate_series(1, 400) i;
+         CREATE TABLE customer (id int PRIMARY KEY, name text);
+         INSERT INTO customer SELECT i, 'c' || i FROM generate_series(1, 100) i;",
+    );
+    let filters = [
+        "--row-filter",
+        "orders*: region = 'eu'",
+        "--row-filter",
+        "customer: id <= 50",
+    ];
+    let checked = [
+        &filters[..],
+        &["--check-rate", "10MB", "--check-period", "1s"],
+    ]
+    .concat();
+    let follower = pair.follow(&checked);
+    let has = |sql: &str, what: &str| {
+        // Before the copy the tables are not there.
+        let said = || pair.servers().backup.sql(&pair.database, sql);
+        wait_for(sql, || said().is_ok_and(|said| said == what).then_some(()));
+    };
+    let orders =
+        "SELECT coalesce(sum(id), 0)::text || ' ' || string_agg(DISTINCT region, ',') FROM orders";
+    has(orders, "40200 eu");
+    has("SELECT count(*) FROM customer", "50");
+    pair.primary(
+        "UPDATE orders SET region = 'us' WHERE id = 2; UPDATE orders SET region = 'eu' WHERE id = 1; \
+         UPDATE orders SET note = 'y' WHERE id = 3; DELETE FROM orders WHERE id = 4; INSERT INTO orders VALUES (1000, 'eu', 'n'), (1001, 'us', 'n'); \
+         UPDATE customer SET id = 1050 WHERE id = 50; UPDATE customer SET id = 0 WHERE id = 99; \
+         CREATE TABLE orders_2 (id int, region text, PRIMARY KEY (id, region)); INSERT INTO orders_2 VALUES (1, 'eu'), (2, 'us')",
+    );
+    has(orders, "41195 eu");
+    has("SELECT length(note) FROM orders WHERE id = 1", "3000");
+    has("SELECT count(*) || ' ' || max(id) FROM customer", "50 49");
+    wait_for("the table to be copied", || {
+        (pair.backup("SELECT to_regclass('orders_2') IS NOT NULL") == "t").then_some(())
+    });
+    pair.primary("INSERT INTO orders_2 VALUES (3, 'eu'), (4, 'us')");
+    has(
+        "SELECT string_agg(id::text, ',' ORDER BY id) FROM orders_2",
+        "1,3",
+    );
+    // A row that is too much is found, and one that is not wanted is not brought.
+    pair.backup("INSERT INTO orders VALUES (1001, 'us', 'n'); DELETE FROM orders WHERE id = 10");
+    has(orders, "41195 eu");
+    follower.interrupt().assert_code(0);
+
+    let other = pair
+        .follow(&["--row-filter", "orders*: region = 'us'"])
+        .wait();
+    assert_refused(&other, &["customer: id <= 50", "other rows are wanted"]);
+    let follower = pair.follow(&filters);
+    pair.primary("DELETE FROM orders WHERE id = 6");
+    has(orders, "41189 eu");
+    let (from, to) = (pair.primary_url(), pair.backup_url());
+    let switched = pair.run(&[
+        "switchover",
+        "--from",
+        &from,
+        "--to",
+        &to,
+        "--name",
+        &pair.database,
+    ]);
+    assert_refused(&switched, &["has not all rows", "promote"]);
+    let promoted = pair.promote(&["--check"]).assert_code(0).stdout;
+    assert!(
+        promoted.contains("not wanted by --row-filter"),
+        "{promoted}"
+    );
+    follower.process.wait().assert_code(0);
+}
+
+/// What the primary, or its users, could not live with.
+#[test]
+fn a_condition_that_the_primary_cannot_keep_is_refused() {
+    let pair = Pair::shared(
+        "unfiltered",
+        "CREATE TABLE orders (id int PRIMARY KEY, region text NOT NULL)",
+    );
+    let refused = |filter: &str, naming: &[&str]| {
+        let refused = pair.follow(&["--row-filter", filter]).wait();
+        assert_refused(&refused, naming);
+        let left = "SELECT count(*) FROM pg_publication WHERE pubname = 'hindcast_unfiltered'";
+        assert_eq!(pair.primary(left), "0", "{filter}");
+    };
+    let identity = ["public.orders reads region", "REPLICA IDENTITY FULL"];
+    refused("orders: region = 'eu'", &identity);
+    refused("orders: nonsense = 1", &["nonsense"]);
+    refused("orders: id > random()", &["--row-filter", "immutable"]);
+    refused("order: id > 1", &["no table fits order"]);
+    pair.primary("UPDATE orders SET region = 'us'; INSERT INTO orders VALUES (1, 'eu')");
+}
+
 #[test]
 fn a_table_that_was_made_anew_is_copied_anew() {
     let pair = Pair::shared("made-anew", MEASURES);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::size;
 use clap::{Args, Subcommand, ValueEnum};
 use hindcast_pg::{DatabaseUrl, Lsn};
+use hindcast_standby::source::RowFilter;
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -79,6 +80,10 @@ pub struct FollowArgs {
         value_name = "PATTERN"
     )]
     pub exclude_tables: Vec<String>,
+    /// Of these tables only the rows that meet a condition, e.g. "orders: region = 'eu'"; the
+    /// primary must be Postgres 15 or newer; may be given more than once
+    #[arg(long = "row-filter", value_name = "TABLE: CONDITION")]
+    pub row_filters: Vec<RowFilter>,
     /// The backup has the tables already: do not copy the schema
     #[arg(long, conflicts_with = "memory")]
     pub no_schema: bool,

@@ -109,6 +109,7 @@ fn start(args: FollowArgs) -> Result<Start, CliError> {
         tables: TableFilter {
             include: args.tables,
             exclude: args.exclude_tables,
+            rows: args.row_filters,
         },
         workers: args.workers.map(usize::from),
         copy_workers: usize::from(args.copy_workers),

@@ -51,6 +51,7 @@ impl Fixture {
             bytes: 0,
             pages: 0,
             shape: Default::default(),
+            rows: None,
             root: None,
         }]));
         let (store, appender) = hindcast_store::open(hindcast_store::Options::default());

@@ -67,6 +67,9 @@ DO $do$ BEGIN \
     ALTER TABLE hindcast.standby ADD COLUMN switchover_at timestamptz, ADD COLUMN way_back boolean, ADD COLUMN fenced_at timestamptz, \
       ADD COLUMN checked_at timestamptz, ADD COLUMN checked_lsn pg_lsn, ADD COLUMN check_differed bigint, ADD COLUMN check_repaired bigint; \
   END IF; \
+  IF NOT EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = 'hindcast.standby'::regclass AND attname = 'row_filters') THEN \
+    ALTER TABLE hindcast.standby ADD COLUMN row_filters text[]; \
+  END IF; \
   IF pg_catalog.to_regclass('hindcast.standby_state') IS NULL THEN \
     CREATE VIEW hindcast.standby_state AS \
       SELECT slot, count(*)::int AS workers, min(end_lsn) AS visible_lsn, min(commit_time) AS commit_time, max(written_at) AS written_at, \

@@ -142,7 +142,7 @@ impl Sides {
                 slice.passed_over.push(why);
                 return Ok(None);
             }
-            let theirs = digest(&mut self.primary, &name, &columns, "true")?;
+            let theirs = digest(&mut self.primary, &name, &columns, &wanted(table, "true"))?;
             let ours = digest(&mut self.backup, &name, &columns, "true")?;
             slice.rows += theirs.rows;
             slice.bytes += theirs.bytes;
@@ -157,8 +157,9 @@ impl Sides {
         let begin = after.as_ref().map(|after| key.compared(">", after));
         let begin = begin.unwrap_or_else(|| "true".to_owned());
         let end = self.primary.query(&format!(
-            "SELECT {0} FROM ONLY {name} WHERE {begin} ORDER BY {0} OFFSET {1} LIMIT 1",
+            "SELECT {0} FROM ONLY {name} WHERE {1} ORDER BY {0} OFFSET {2} LIMIT 1",
             key.columns,
+            wanted(table, &begin),
             CHUNK_ROWS - 1
         ))?;
         let end: Option<Key> = end.first().map(|row| key.read(row));
@@ -166,12 +167,17 @@ impl Sides {
             Some(end) => format!("{begin} AND {}", key.compared("<=", end)),
             None => begin,
         };
-        let theirs = digest(&mut self.primary, &name, &columns, &condition)?;
+        let theirs = digest(
+            &mut self.primary,
+            &name,
+            &columns,
+            &wanted(table, &condition),
+        )?;
         let ours = digest(&mut self.backup, &name, &columns, &condition)?;
         slice.rows += theirs.rows;
         slice.bytes += theirs.bytes;
         if ours != theirs {
-            let keys = self.differing(&name, &key, &columns, &condition)?;
+            let keys = self.differing(table, &key, &columns, &condition)?;
             note(&mut slice.differing, table, keys);
         }
         Ok(end)
@@ -181,14 +187,15 @@ impl Sides {
     /// where a key does not tell them apart.
     fn differing(
         &mut self,
-        table: &str,
+        table: &ReplicatedTable,
         key: &KeyOf,
         columns: &[String],
         condition: &str,
     ) -> Result<Option<Vec<Key>>, Error> {
+        let name = table.quoted();
         let read = |connection: &mut Connection, condition: &str| {
             let sql = format!(
-                "SELECT {}, pg_catalog.hashtextextended({}, 0) FROM ONLY {table} WHERE {condition}",
+                "SELECT {}, pg_catalog.hashtextextended({}, 0) FROM ONLY {name} WHERE {condition}",
                 key.columns,
                 row(columns)
             );
@@ -198,7 +205,7 @@ impl Sides {
             let unique = by_key.len() == rows.len();
             Ok::<_, Error>((by_key, unique))
         };
-        let (theirs, _) = read(&mut self.primary, condition)?;
+        let (theirs, _) = read(&mut self.primary, &wanted(table, condition))?;
         let (ours, unique) = read(&mut self.backup, condition)?;
         if !unique {
             return Ok(None);
@@ -210,7 +217,9 @@ impl Sides {
             // It may only be in another place of the other side's order.
             let exactly = key.compared("=", at);
             if there.is_none() {
-                there = read(&mut self.primary, &exactly)?.0.remove(at);
+                there = read(&mut self.primary, &wanted(table, &exactly))?
+                    .0
+                    .remove(at);
             }
             if here.is_none() {
                 here = read(&mut self.backup, &exactly)?.0.remove(at);
@@ -233,11 +242,20 @@ impl Sides {
             };
             for at in keys {
                 let condition = key.compared("=", at);
-                let left = self.differing(&table.quoted(), &key, &columns, &condition)?;
+                let left = self.differing(table, &key, &columns, &condition)?;
                 note(&mut still, table, left);
             }
         }
         Ok(still)
+    }
+}
+
+/// Of the primary's rows that meet a condition, those that are to be in the backup; the backup is
+/// to have no others.
+fn wanted(table: &ReplicatedTable, condition: &str) -> String {
+    match &table.rows {
+        Some(rows) => format!("({condition}) AND ({rows})"),
+        None => condition.to_owned(),
     }
 }
 
@@ -285,7 +303,10 @@ pub fn repair(
     }
     for at in &differing.keys {
         let row = key.compared("=", at);
-        let rows = primary.query(&format!("SELECT {list} FROM ONLY {name} WHERE {row}"))?;
+        let rows = primary.query(&format!(
+            "SELECT {list} FROM ONLY {name} WHERE {}",
+            wanted(table, &row)
+        ))?;
         for row in rows.iter() {
             // A literal without a type is read by the input function of its column.
             let value = |at| row.text(at).map_or("NULL".to_owned(), quote_literal);

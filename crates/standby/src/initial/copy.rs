@@ -112,11 +112,12 @@ pub(super) fn as_of(
     wanted
         .iter()
         .map(|table| {
-            found
-                .remove(&table.oid)
-                .ok_or_else(|| InitialError::Rewritten {
-                    table: table.to_string(),
-                })
+            let found = found.remove(&table.oid);
+            let mut found = found.ok_or_else(|| InitialError::Rewritten {
+                table: table.to_string(),
+            })?;
+            found.rows.clone_from(&table.rows);
+            Ok(found)
         })
         .collect()
 }

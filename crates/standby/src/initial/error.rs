@@ -104,6 +104,8 @@ pub enum Unfit {
     /// It follows somebody else under this name.
     #[error("it is the backup of another primary, {source_url}")]
     OtherPrimary { source_url: String },
+    #[error("its tables were copied with {before}, and other rows are wanted now")]
+    OtherRows { before: String },
     #[error("it was promoted (slot {slot}), and is a database of its own since")]
     Promoted { slot: String },
     #[error("another process follows into it (slot {slot})")]
@@ -153,6 +155,9 @@ impl InitialError {
             }
             Self::Unfit(Unfit::OtherPrimary { .. }) => {
                 "choose another --name, or another database".to_owned()
+            }
+            Self::Unfit(Unfit::OtherRows { .. }) => {
+                "say the same as before; for other rows `hindcast standby drop`, make the backup's database anew, and start again".to_owned()
             }
             Self::Unfit(Unfit::Promoted { .. }) => {
                 "to make it a standby again, choose an empty database, or DROP SCHEMA hindcast CASCADE in it and empty its tables".to_owned()

@@ -152,8 +152,13 @@ pub fn adapt(
         Connection::connect(primary, &reading()).map_err(InitialError::connect(Side::Primary))?;
     let mut backup = writing(backup)?;
     let copied = state::tables(&mut backup, &names.slot).map_err(failed(Side::Backup))?;
-    let compared = compared::compare(&mut primary, names, &TableFilter::default(), &copied)
-        .map_err(failed(Side::Primary))?;
+    let filter = state::filter(&mut backup, &names.slot).map_err(failed(Side::Backup))?;
+    let filter = TableFilter {
+        rows: filter.unwrap_or_default().rows,
+        ..TableFilter::default()
+    };
+    let compared =
+        compared::compare(&mut primary, names, &filter, &copied).map_err(failed(Side::Primary))?;
     let renames = renames(&copied, compared.renamed.iter().chain(&compared.altered));
     let is_renamed = renames
         .iter()

@@ -225,6 +225,7 @@ mod tests {
             bytes: 0,
             pages: 0,
             shape: Default::default(),
+            rows: None,
             root: None,
         }
     }

@@ -17,7 +17,7 @@ use super::error::{InitialError, Side, Unfit};
 use crate::backup::schema;
 use crate::source::compared::{Copied, TableName};
 use crate::source::shape::Shape;
-use crate::source::{Names, Primary, ReplicatedTable, TableFilter};
+use crate::source::{Names, NoRowFilter, Primary, ReplicatedTable, TableFilter};
 
 /// Whose backup it is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -461,16 +461,18 @@ pub(super) fn join(slot: &str, tables: &[ReplicatedTable], at: Lsn) -> String {
 
 /// Notes which tables are wanted: a promotion asks for it.
 pub fn note_filter(backup: &mut Connection, slot: &str, filter: &TableFilter) -> Result<(), Error> {
-    let array = |patterns: &[String]| {
-        let patterns: Vec<_> = patterns.iter().map(|text| quote_literal(text)).collect();
-        format!("ARRAY[{}]::text[]", patterns.join(", "))
+    let array = |texts: &mut dyn Iterator<Item = String>| {
+        let texts: Vec<_> = texts.map(|text| quote_literal(&text)).collect();
+        format!("ARRAY[{}]::text[]", texts.join(", "))
     };
-    let (included, excluded) = (array(&filter.include), array(&filter.exclude));
+    let included = array(&mut filter.include.iter().cloned());
+    let excluded = array(&mut filter.exclude.iter().cloned());
+    let rows = array(&mut filter.rows.iter().map(ToString::to_string));
     let slot = quote_literal(slot);
     backup
         .execute(&format!(
-            "UPDATE hindcast.standby SET included = {included}, excluded = {excluded} \
-              WHERE slot = {slot} AND (included IS DISTINCT FROM {included} OR excluded IS DISTINCT FROM {excluded})"
+            "UPDATE hindcast.standby SET included = {included}, excluded = {excluded}, row_filters = {rows} WHERE slot = {slot} \
+                AND (included, excluded, row_filters) IS DISTINCT FROM ({included}, {excluded}, {rows})"
         ))
         .map(drop)
 }
@@ -478,18 +480,28 @@ pub fn note_filter(backup: &mut Connection, slot: &str, filter: &TableFilter) ->
 /// Which tables are wanted, as the one who followed last has said; `None` if nobody has.
 pub fn filter(backup: &mut Connection, slot: &str) -> Result<Option<TableFilter>, Error> {
     let rows = backup.query(&format!(
-        "SELECT pg_catalog.array_to_string(included, E'\\x01'), pg_catalog.array_to_string(excluded, E'\\x01') \
+        "SELECT pg_catalog.array_to_string(included, E'\\x01'), pg_catalog.array_to_string(excluded, E'\\x01'), \
+                pg_catalog.array_to_string(row_filters, E'\\x01') \
            FROM hindcast.standby WHERE slot = {} AND included IS NOT NULL AND excluded IS NOT NULL",
         quote_literal(slot)
     ))?;
-    let patterns = |row: &Row, column| {
+    let texts = |row: &Row, column| {
         let text = row.string(column);
-        let patterns = text.split('\u{1}').filter(|pattern| !pattern.is_empty());
-        patterns.map(str::to_owned).collect()
+        let texts = text.split('\u{1}').filter(|text| !text.is_empty());
+        texts.map(str::to_owned).collect::<Vec<_>>()
     };
-    Ok(rows.first().map(|row| TableFilter {
-        include: patterns(row, 0),
-        exclude: patterns(row, 1),
+    let Some(row) = rows.first() else {
+        return Ok(None);
+    };
+    Ok(Some(TableFilter {
+        include: texts(row, 0),
+        exclude: texts(row, 1),
+        // Of nobody who followed without.
+        rows: texts(row, 2)
+            .iter()
+            .map(|text| text.parse())
+            .collect::<Result<_, NoRowFilter>>()
+            .map_err(|error| Error::Protocol(error.to_string()))?,
     }))
 }
 

@@ -129,7 +129,8 @@ impl Reader<'_> {
 }
 
 fn copy_to(table: &ReplicatedTable, blocks: Option<(u64, Option<u64>)>) -> String {
-    let mut conditions = Vec::new();
+    let rows = table.rows.iter().map(|rows| format!("({rows})"));
+    let mut conditions: Vec<String> = rows.collect();
     if let Some((from, to)) = blocks {
         if from > 0 {
             conditions.push(format!("ctid >= '({from},0)'::tid"));
@@ -429,6 +430,7 @@ mod tests {
             bytes,
             pages: 0,
             shape: Default::default(),
+            rows: None,
             root: None,
         }
     }

@@ -504,6 +504,9 @@ fn compare(
     let tables = state::tables(&mut backup, &known.slot)
         .map_err(PromoteError::query(Side::Backup, "see its tables"))?;
     let tables: BTreeSet<_> = tables.into_keys().collect();
+    let filter = state::filter(&mut backup, &known.slot)
+        .map_err(PromoteError::query(Side::Backup, "see which rows it has"))?
+        .unwrap_or_default();
     let mut differing = Vec::new();
     for (schema, table) in &tables {
         let name = format!("{schema}.{table}");
@@ -515,9 +518,11 @@ fn compare(
             continue;
         };
         let quoted = format!("{}.{}", quote_identifier(schema), quote_identifier(table));
+        let wanted = filter.rows_of(schema, table);
+        let wanted = wanted.as_deref().unwrap_or("true");
         let (ours, theirs) = std::thread::scope(|scope| {
             let theirs = scope.spawn(|| {
-                digest::digest(&mut primary.connection, &quoted, &columns, "true")
+                digest::digest(&mut primary.connection, &quoted, &columns, wanted)
                     .map_err(failed(Side::Primary))
             });
             let ours = digest::digest(&mut backup, &quoted, &columns, "true")

@@ -16,7 +16,7 @@ use crate::initial::{
     self, BackupCopy, Hold, Identity, InitialError, Side, Source, Start, Unfit, rights,
 };
 use crate::source::slot::Created;
-use crate::source::{Names, Primary, SlotError, preflight, slot};
+use crate::source::{Names, Primary, SlotError, preflight, publication, slot};
 use crate::status::{Control, State};
 
 /// How often it is asked whether somebody wants to promote.
@@ -111,10 +111,7 @@ fn once(
         })
     })?;
     prepare(options, names, &primary, control, retry)?;
-    let mut connection = connect(&options.to, Side::Backup)?;
-    initial::state::note_filter(&mut connection, &names.slot, &common.tables)
-        .map_err(InitialError::query(Side::Backup, "note what is wanted"))?;
-    drop(connection);
+    note_wanted(options, names)?;
 
     let Beside { joining, .. } = beside;
     if joining.look(control) {
@@ -147,6 +144,27 @@ fn once(
         Stop::ToJoin | Stop::ToCheck | Stop::Stopped => Ok(Some(Ended::Stopped)),
         Stop::Reached => Ok(Some(Ended::Reached)),
     }
+}
+
+/// Notes which tables are wanted, which may be others than before; but not other rows of them:
+/// those that are here are those that were chosen before.
+fn note_wanted(options: &BackupOptions, names: &Names) -> Result<(), InitialError> {
+    let wanted = &options.common.tables;
+    let failed = InitialError::query(Side::Backup, "note what is wanted");
+    let mut connection = connect(&options.to, Side::Backup)?;
+    let noted = initial::state::filter(&mut connection, &names.slot).map_err(&failed)?;
+    if let Some(noted) = noted
+        && noted.rows != wanted.rows
+    {
+        let rows = noted.rows.iter();
+        let rows: Vec<_> = rows.map(|it| format!("--row-filter \"{it}\"")).collect();
+        let before = match rows.is_empty() {
+            true => "no --row-filter".to_owned(),
+            false => rows.join(" "),
+        };
+        return Err(InitialError::Unfit(Unfit::OtherRows { before }));
+    }
+    initial::state::note_filter(&mut connection, &names.slot, wanted).map_err(failed)
 }
 
 /// Why following stopped.
@@ -239,7 +257,7 @@ fn prepare(
             }
         },
     }
-    slot::publish(&common.from, names, &primary.tables)?;
+    publication::publish(&common.from, names, &primary.tables)?;
     let created = slot::create_unless(
         &common.from,
         names,

@@ -21,7 +21,7 @@ use crate::backup::BackupError;
 use crate::follow::{Wish, follow};
 use crate::initial::{self, Adapted, InitialError, Join, Side, Source, state};
 use crate::source::compared::{self, Compared, Copied, TableName};
-use crate::source::{Names, ReplicatedTable, SlotError, slot};
+use crate::source::{Names, ReplicatedTable, SlotError, publication, slot};
 use crate::status::Control;
 
 /// How often the primary's tables are looked at.
@@ -277,7 +277,7 @@ impl<'a> Joining<'a> {
             Side::Backup,
             "note tables that are new",
         ))?;
-        slot::publish_also(from, names, tables)?;
+        publication::publish_also(from, names, tables)?;
         let deadline = Instant::now() + PATIENCE;
         let is_over = || control.is_stopping() || Instant::now() > deadline;
         let created = slot::create_temporary(from, names, is_over)?;

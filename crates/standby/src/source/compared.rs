@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use hindcast_pg::{Connection, Error};
 
+use super::publication::published;
 use super::shape::Shape;
-use super::slot::{Names, published};
+use super::slot::Names;
 use super::tables::{ReplicatedTable, TableFilter, tables};
 
 /// The tables whose rows a backup has, by schema and name, with the shape that the primary's had
@@ -42,6 +43,8 @@ pub struct LeftOut {
 /// Why most of them are left out.
 const UNWANTED: &str = "not wanted by --table and --exclude-table";
 
+const OTHER_ROWS: &str = "not wanted by --row-filter";
+
 /// The name that a table had when it was copied, if it is there under another one.
 pub fn former_name<'a>(copied: &'a Copied, table: &ReplicatedTable) -> Option<&'a TableName> {
     let is_it = |shape: &Option<Shape>| shape.as_ref().is_some_and(|it| it.oid == table.oid);
@@ -77,17 +80,21 @@ pub fn compare(
     for (oid, schema, name) in found.unwanted {
         let table = format!("{schema}.{name}");
         // What is not wanted any more, and was, is followed all the same.
-        if !copied.contains_key(&(schema, name)) || !published.contains(&oid) {
+        if !copied.contains_key(&(schema, name)) || !published.has_some(oid) {
             compared.left_out.push(left_out(table, UNWANTED));
         }
     }
     let impossible = found.left_out.into_iter();
     (compared.left_out).extend(impossible.map(|(table, why)| left_out(table, why)));
     for table in found.tables {
+        if let Some(rows) = &table.rows {
+            let others = format!("rows of {table} without {rows}");
+            compared.left_out.push(left_out(others, OTHER_ROWS));
+        }
         let name = (table.schema.clone(), table.name.clone());
         let former = former_name(copied, &table);
         let before = copied.get(former.unwrap_or(&name));
-        let is_published = published.contains(&table.oid);
+        let is_published = published.has(&table);
         match before {
             Some(before) if is_published => match before {
                 Some(before) if before.may_differ(&table.shape) => compared.altered.push(table),

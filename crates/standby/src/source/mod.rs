@@ -5,6 +5,8 @@ pub mod compared;
 mod end;
 pub mod error;
 pub mod preflight;
+pub mod publication;
+mod row_filter;
 mod session;
 pub mod shape;
 pub mod slot;
@@ -14,6 +16,7 @@ pub mod tables;
 
 pub use error::SourceError;
 pub use preflight::{PreflightError, Primary, preflight};
+pub use row_filter::{NoRowFilter, RowFilter};
 pub use session::session;
 pub use slot::{Names, SlotError};
 pub use stream::{Stream, StreamOptions};

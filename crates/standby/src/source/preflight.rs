@@ -7,8 +7,8 @@ use hindcast_pg::{
     quote_literal,
 };
 
+use super::publication::{Published, published};
 use super::session::session;
-use super::slot::published;
 use super::tables::{ReplicatedTable, TableFilter, Tables, tables};
 
 /// A primary that can be followed.
@@ -308,10 +308,10 @@ fn check_tables(filter: &TableFilter, found: &Tables) -> Result<(), PreflightErr
 
 /// For a standby that is there already: tables without an identity are no reason to stop, as long
 /// as they are not published against their users.
-fn leave_out_new(found: &mut Tables, published: &HashSet<u32>) -> Vec<String> {
+fn leave_out_new(found: &mut Tables, published: &Published) -> Vec<String> {
     let mut notices = Vec::new();
     found.tables.retain(|table| {
-        let is_published = published.contains(&table.oid);
+        let is_published = published.has(table);
         match (table.has_identity(), is_published) {
             (false, true) => notices.push(table.without_identity()),
             (false, false) if !table.may_be_published() => notices.push(format!(
@@ -330,13 +330,12 @@ fn check_rights(
     role: &str,
     slot: &str,
     found: &Tables,
-    published: &HashSet<u32>,
+    published: &Published,
     may_create: bool,
 ) -> Result<(), PreflightError> {
     check_reading(connection, role, found)?;
-    let is_published = |table: &ReplicatedTable| published.contains(&table.oid);
     // Somebody may have made it for us: then it does not matter what the role may.
-    if found.tables.iter().all(is_published) {
+    if found.tables.iter().all(|table| published.has(table)) {
         return Ok(());
     }
     if !may_create {

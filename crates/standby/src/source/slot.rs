@@ -1,6 +1,5 @@
-//! The publication and the slot on the primary: what is kept for us there.
+//! The slot on the primary: what is kept for us there.
 
-use std::collections::HashSet;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,6 @@ use hindcast_pg::{
 };
 
 use super::session::session;
-use super::tables::{ReplicatedTable, TableFilter, tables};
 
 /// What slot and publication of a standby are called.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +45,19 @@ pub enum SlotError {
         #[source]
         source: Error,
     },
+    /// The primary does not take a condition of ours.
+    #[error("the primary does not take a --row-filter")]
+    RowFilter {
+        #[source]
+        source: Error,
+    },
+    #[error("{table} has a --row-filter, and a publication has them from Postgres 15 on")]
+    NoRowFilters { table: String },
+    /// Publishing it would make the next UPDATE or DELETE fail on the primary.
+    #[error(
+        "the --row-filter of {table} reads {columns}, which is not in its replica identity: the primary would refuse to update and delete its rows"
+    )]
+    Unidentified { table: String, columns: String },
     #[error("stopped before the replication slot was made")]
     Stopped,
     /// Of a backup that is not this one.
@@ -89,6 +100,9 @@ impl SlotError {
             SlotError::Gone { .. } | SlotError::Lost { .. } | SlotError::Ahead { .. } => {
                 "the gap cannot be closed: `hindcast standby drop`, make the backup's database anew, and start again".to_owned()
             }
+            SlotError::RowFilter { .. } => "it is a condition as in CREATE PUBLICATION … WHERE: of columns of the table and constants, with built-in operators and functions that are immutable".to_owned(),
+            SlotError::NoRowFilters { .. } => "follow a newer primary, or leave --row-filter out".to_owned(),
+            SlotError::Unidentified { table, .. } => format!("on the primary: ALTER TABLE {table} REPLICA IDENTITY FULL; or filter by columns of its key"),
             SlotError::Stopped => "start again: it begins anew".to_owned(),
             SlotError::Foreign { .. } => "choose another --name".to_owned(),
         }
@@ -106,7 +120,7 @@ impl SlotError {
     }
 }
 
-fn refused(doing: &'static str) -> impl Fn(Error) -> SlotError {
+pub(super) fn refused(doing: &'static str) -> impl Fn(Error) -> SlotError {
     move |source| SlotError::Refused { doing, source }
 }
 
@@ -120,93 +134,8 @@ pub struct Created {
     _keeper: Connection,
 }
 
-fn connect(url: &DatabaseUrl) -> Result<Connection, SlotError> {
+pub(super) fn connect(url: &DatabaseUrl) -> Result<Connection, SlotError> {
     Connection::connect(url, &session("hindcast standby")).map_err(SlotError::Connect)
-}
-
-/// Publishing waits for those who change or maintain one of the tables, but not for ever: better to
-/// say so.
-const LOCK_TIMEOUT: &str = "SET lock_timeout = '5s'";
-
-/// Makes the publication hold exactly these tables.
-///
-/// Tables are named one by one: with `FOR ALL TABLES` a table that somebody makes tomorrow without
-/// a primary key could not be updated on the primary. A publication that is right already is left
-/// alone, so that somebody else may have made it.
-pub fn publish(
-    url: &DatabaseUrl,
-    names: &Names,
-    tables: &[ReplicatedTable],
-) -> Result<(), SlotError> {
-    let refused = refused("publish the tables");
-    let mut connection = connect(url)?;
-    let published = published(&mut connection, &names.publication).map_err(&refused)?;
-    let is_published = |table: &ReplicatedTable| published.contains(&table.oid);
-    if tables.len() == published.len() && tables.iter().all(is_published) {
-        return Ok(());
-    }
-    let exists = connection
-        .query(&format!(
-            "SELECT 1 FROM pg_catalog.pg_publication WHERE pubname = {}",
-            quote_literal(&names.publication)
-        ))
-        .map_err(&refused)?;
-    let publication = quote_identifier(&names.publication);
-    let list = tables
-        .iter()
-        .map(|table| format!("ONLY {}", table.quoted()))
-        .collect::<Vec<_>>()
-        .join(", ");
-    let sql = match exists.is_empty() {
-        true => format!("{LOCK_TIMEOUT}; CREATE PUBLICATION {publication} FOR TABLE {list}"),
-        false => format!(
-            "{LOCK_TIMEOUT}; ALTER PUBLICATION {publication} SET TABLE {list}; \
-             ALTER PUBLICATION {publication} SET (publish = 'insert, update, delete, truncate', publish_via_partition_root = false)"
-        ),
-    };
-    connection.execute(&sql).map_err(refused)?;
-    Ok(())
-}
-
-/// Adds tables to the publication.
-pub fn publish_also(
-    url: &DatabaseUrl,
-    names: &Names,
-    new: &[ReplicatedTable],
-) -> Result<(), SlotError> {
-    let refused = refused("publish the tables");
-    let mut connection = connect(url)?;
-    let published = published(&mut connection, &names.publication).map_err(&refused)?;
-    if new.iter().all(|table| published.contains(&table.oid)) {
-        return Ok(());
-    }
-    let mut all = tables(&mut connection, &TableFilter::default())
-        .map_err(&refused)?
-        .tables;
-    let is_new = |oid| new.iter().any(|table| table.oid == oid);
-    all.retain(|table| published.contains(&table.oid) || is_new(table.oid));
-    publish(url, names, &all)
-}
-
-/// The tables of which a publication has all rows, all columns and every kind of change.
-pub(super) fn published(
-    connection: &mut Connection,
-    publication: &str,
-) -> Result<HashSet<u32>, Error> {
-    let part = match connection.server_version() {
-        150_000.. => "AND (r.prqual IS NOT NULL OR r.prattrs IS NOT NULL)",
-        _ => "AND false",
-    };
-    let sql = format!(
-        "SELECT c.oid \
-           FROM pg_catalog.pg_publication p, LATERAL pg_catalog.pg_get_publication_tables(p.pubname) t, pg_catalog.pg_class c \
-          WHERE p.pubname = {} AND c.oid = t.relid AND c.relkind = 'r' \
-            AND p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AND NOT p.pubviaroot \
-            AND NOT EXISTS (SELECT FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = c.oid {part})",
-        quote_literal(publication)
-    );
-    let rows = connection.query(&sql)?;
-    rows.iter().map(|row| row.parse(0)).collect()
 }
 
 /// Makes the slot. The publication must be there already, or changes in between would be missing.

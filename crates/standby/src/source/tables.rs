@@ -4,14 +4,17 @@ use std::collections::HashMap;
 
 use hindcast_pg::{Connection, Error, quote_identifier};
 
+use super::row_filter::RowFilter;
 use super::shape::Shape;
 
-/// Which tables are wanted, by patterns like `public.orders`, `sales.*` or `*_log`.
+/// Which tables are wanted, by patterns like `public.orders`, `sales.*` or `*_log`, and which rows
+/// of them.
 #[derive(Clone, Debug, Default)]
 pub struct TableFilter {
     /// Empty: all.
     pub include: Vec<String>,
     pub exclude: Vec<String>,
+    pub rows: Vec<RowFilter>,
 }
 
 impl TableFilter {
@@ -24,6 +27,18 @@ impl TableFilter {
         (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
     }
 
+    /// The condition of the rows of a table that are wanted; of several all have to be met.
+    pub fn rows_of(&self, schema: &str, name: &str) -> Option<String> {
+        let of_it = self.rows.iter();
+        let of_it = of_it.filter(|filter| table_matches(&filter.pattern, schema, name));
+        let conditions: Vec<_> = of_it.map(|filter| filter.condition.as_str()).collect();
+        match conditions.as_slice() {
+            [] => None,
+            [one] => Some((*one).to_owned()),
+            several => Some(format!("({})", several.join(") AND ("))),
+        }
+    }
+
     /// Patterns that no table fits: most likely misspelled.
     pub fn without_match<'a>(&'a self, found: &Tables) -> Vec<&'a str> {
         let fits = |pattern: &&String| {
@@ -34,11 +49,9 @@ impl TableFilter {
                 .chain(left_out.filter_map(|(table, _)| table.split_once('.')))
                 .any(|(schema, name)| table_matches(pattern, schema, name))
         };
-        self.include
-            .iter()
-            .filter(fits)
-            .map(String::as_str)
-            .collect()
+        let of_rows = self.rows.iter().map(|filter| &filter.pattern);
+        let patterns = self.include.iter().chain(of_rows);
+        patterns.filter(fits).map(String::as_str).collect()
     }
 }
 
@@ -85,6 +98,8 @@ pub struct ReplicatedTable {
     pub bytes: u64,
     pub pages: u64,
     pub shape: Shape,
+    /// Which of its rows are wanted, as SQL; all without.
+    pub rows: Option<String>,
     /// The primary's oid of the partitioned table that it is a part of, at the top.
     pub root: Option<u32>,
 }
@@ -256,6 +271,7 @@ pub fn tables(connection: &mut Connection, filter: &TableFilter) -> Result<Table
             bytes: row.parse(7)?,
             pages: row.parse(8)?,
             shape: row.parse(11)?,
+            rows: filter.rows_of(&schema, &name),
             root: row.text(12).map(|_| row.parse(12)).transpose()?,
             schema,
             name,
@@ -275,6 +291,7 @@ mod tests {
             TableFilter {
                 include: own(include),
                 exclude: own(exclude),
+                rows: Vec::new(),
             }
             .wants(schema, name)
         };

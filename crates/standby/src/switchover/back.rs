@@ -8,7 +8,7 @@ use hindcast_pg::{Connection, DatabaseUrl, Lsn, quote_literal};
 use super::error::Cause;
 use crate::backup::schema;
 use crate::initial::{Identity, Side, rights, state};
-use crate::source::{Names, Primary, ReplicatedTable, TableFilter, preflight, slot};
+use crate::source::{Names, Primary, ReplicatedTable, TableFilter, preflight, publication, slot};
 use crate::status::Control;
 
 /// What the old primary will follow.
@@ -67,7 +67,7 @@ impl Back {
     ) -> Result<Lsn, Cause> {
         // What a switchover that was killed has left.
         slot::remove(to, names)?;
-        slot::publish(to, names, &self.tables)?;
+        publication::publish(to, names, &self.tables)?;
         let created = slot::create_unless(to, names, stop, |_| {})?;
         let at = created.consistent_point;
         let slot = &names.slot;

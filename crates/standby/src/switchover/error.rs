@@ -86,6 +86,10 @@ pub enum Cause {
     },
     #[error("the old primary cannot follow: {} could not be published on the backup", tables.join(", "))]
     Unpublished { tables: Vec<String> },
+    #[error(
+        "the backup has not all rows of its tables (--row-filter \"{0}\"): it cannot take the place of the primary"
+    )]
+    Partial(String),
     #[error("no switchover is under way")]
     NotUnderWay,
 }
@@ -121,6 +125,10 @@ impl Cause {
             Self::Query { .. } => "the server's log says more".to_owned(),
             Self::Unpublished { .. } => {
                 "say --no-back, and nothing follows the new primary".to_owned()
+            }
+            Self::Partial(_) => {
+                "`hindcast standby promote` makes it a database of its own, with the rows that it has"
+                    .to_owned()
             }
             Self::NotUnderWay => "there is nothing to take back".to_owned(),
         }

@@ -174,7 +174,11 @@ impl Servers {
         let known = promote::known(&mut self.backup, names)?;
         let failed = Cause::query(Side::Backup, "see which tables are wanted");
         let filter = state::filter(&mut self.backup, &names.slot).map_err(failed)?;
-        let primary = preflight(&options.from, &filter.unwrap_or_default(), &names.slot)?;
+        let filter = filter.unwrap_or_default();
+        if let Some(rows) = filter.rows.first() {
+            return Err(Cause::Partial(rows.to_string()));
+        }
+        let primary = preflight(&options.from, &filter, &names.slot)?;
         if (primary.system_identifier, primary.database)
             != (known.system_identifier, known.source_database)
         {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::pair::{Pair, Settings, told};
 use hindcast_cluster::{Cluster, Shutdown};
 use hindcast_standby::initial::{self, Hold, InitialError, Source, Start, Unfit, start};
-use hindcast_standby::source::slot;
+use hindcast_standby::source::{publication, slot};
 use hindcast_standby::status::{Control, State};
 
 /// Everything that a row can hold.
@@ -65,7 +65,7 @@ fn a_copy_is_the_primary_schema_and_rows_and_all() {
 fn rows_for_whoever_wants_them_are_those_of_the_primary() {
     let pair = Pair::shared("rows", TYPES);
     let primary = pair.preflight();
-    slot::publish(&pair.primary_url, &pair.names, &primary.tables).unwrap();
+    publication::publish(&pair.primary_url, &pair.names, &primary.tables).unwrap();
     let created = slot::create(&pair.primary_url, &pair.names).unwrap();
     let source = Source {
         primary: &pair.primary_url,
@@ -244,7 +244,7 @@ fn whoever_may_not_read_or_write_is_told_what_is_missing() {
     pair.backup("CREATE ROLE writer LOGIN; GRANT ALL ON DATABASE rights TO writer; GRANT ALL ON SCHEMA public TO writer");
     pair.backup("CREATE TABLE a (k int PRIMARY KEY); CREATE TABLE secret (k int PRIMARY KEY)");
     let primary = pair.preflight();
-    slot::publish(&pair.primary_url, &pair.names, &primary.tables).unwrap();
+    publication::publish(&pair.primary_url, &pair.names, &primary.tables).unwrap();
     let created = slot::create(&pair.primary_url, &pair.names).unwrap();
     let copy = |primary_user: &str, backup_user: &str| {
         let as_user = |url: &hindcast_pg::DatabaseUrl, user: &str| {

@@ -3,7 +3,7 @@
 use crate::pair::{Pair, Settings, told};
 use hindcast_pg::quote_identifier;
 use hindcast_standby::initial::{self, Source};
-use hindcast_standby::source::slot;
+use hindcast_standby::source::{publication, slot};
 use hindcast_standby::status::Control;
 
 #[test]
@@ -77,7 +77,7 @@ fn foreign_keys_to_what_is_not_replicated_are_not_checked() {
     pair.primary("ALTER TABLE left_out SET LOGGED; ALTER TABLE refers ADD FOREIGN KEY (\"to\") REFERENCES left_out; INSERT INTO refers VALUES (1, 1)");
     let mut primary = pair.preflight();
     primary.tables.retain(|table| table.name != "left_out");
-    slot::publish(&pair.primary_url, &pair.names, &primary.tables).unwrap();
+    publication::publish(&pair.primary_url, &pair.names, &primary.tables).unwrap();
     let created = slot::create(&pair.primary_url, &pair.names).unwrap();
     let copy = initial::BackupCopy {
         source: Source {

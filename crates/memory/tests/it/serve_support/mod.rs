@@ -64,6 +64,7 @@ impl Standby {
             bytes: 0,
             pages: 0,
             shape: Default::default(),
+            rows: None,
             root: None,
         };
         let catalog = Arc::new(Catalog::new(&[table]));

@@ -7,7 +7,9 @@ use hindcast_cluster::{Cluster, Options as ClusterOptions};
 use hindcast_pg::{ConnectOptions, Connection, DatabaseUrl, Lsn};
 use hindcast_standby::backup::{Backup, BackupError, Granularity, Options, schema};
 use hindcast_standby::follow::{Event, Log};
-use hindcast_standby::source::{Names, Stream, StreamOptions, TableFilter, preflight, slot};
+use hindcast_standby::source::{
+    Names, Stream, StreamOptions, TableFilter, preflight, publication, slot,
+};
 use hindcast_standby::target::Target;
 
 /// Far beyond what anything here should take.
@@ -58,7 +60,7 @@ impl Primary {
         let names = Names::new(name).unwrap();
         let found = preflight(&url(name), &TableFilter::default(), &names.slot)
             .unwrap_or_else(|error| panic!("{error}: {}", error.hint()));
-        slot::publish(&url(name), &names, &found.tables).unwrap();
+        publication::publish(&url(name), &names, &found.tables).unwrap();
         let from = slot::create(&url(name), &names).unwrap().consistent_point;
         Self {
             name: name.to_owned(),

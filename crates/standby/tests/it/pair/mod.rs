@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use hindcast_cluster::{Cluster, Options};
 use hindcast_pg::{ConnectOptions, Connection, DatabaseUrl};
 use hindcast_standby::initial::{self, BackupCopy, Copied, Identity, InitialError, Source};
-use hindcast_standby::source::{Names, Primary, TableFilter, preflight, slot};
+use hindcast_standby::source::{Names, Primary, TableFilter, preflight, publication, slot};
 use hindcast_standby::status::Control;
 
 pub struct Servers {
@@ -141,7 +141,7 @@ impl Pair {
     ) -> Result<Copied, InitialError> {
         let primary = self.preflight();
         slot::remove(&self.primary_url, &self.names).unwrap();
-        slot::publish(&self.primary_url, &self.names, &primary.tables).unwrap();
+        publication::publish(&self.primary_url, &self.names, &primary.tables).unwrap();
         let created = slot::create(&self.primary_url, &self.names).unwrap();
         between();
         let copy = BackupCopy {

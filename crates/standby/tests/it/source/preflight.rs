@@ -11,6 +11,7 @@ fn filter(include: &[&str], exclude: &[&str]) -> TableFilter {
     TableFilter {
         include: own(include),
         exclude: own(exclude),
+        rows: Vec::new(),
     }
 }
 

@@ -6,7 +6,7 @@ use hindcast_cluster::{Cluster, Shutdown};
 use hindcast_pg::{Error, Lsn};
 use hindcast_standby::follow::{Acknowledgement, Event, Log};
 use hindcast_standby::source::{
-    Names, SourceError, Stream, StreamOptions, TableFilter, preflight, slot,
+    Names, SourceError, Stream, StreamOptions, TableFilter, preflight, publication, slot,
 };
 
 use super::support::{PATIENCE, Stage, cluster, eventually, options, read_to, words};
@@ -200,7 +200,7 @@ fn a_primary_that_crashed_goes_on_where_we_were() {
     let tables = preflight(&url(&cluster), &TableFilter::default(), &names.slot)
         .unwrap()
         .tables;
-    slot::publish(&url(&cluster), &names, &tables).unwrap();
+    publication::publish(&url(&cluster), &names, &tables).unwrap();
     let mut progress = slot::create(&url(&cluster), &names)
         .unwrap()
         .consistent_point;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use expect_test::expect;
 use hindcast_pg::Lsn;
 use hindcast_standby::source::{
-    SlotError, SourceError, Stream, StreamOptions, TableFilter, compared, slot,
+    SlotError, SourceError, Stream, StreamOptions, TableFilter, compared, publication, slot,
 };
 
 use super::support::{PATIENCE, Stage, eventually, read_to};
@@ -18,7 +18,7 @@ fn the_log_continues_the_exported_snapshot() {
         "CREATE TABLE t (k int PRIMARY KEY); INSERT INTO t VALUES (1);
          ALTER DATABASE snapshot SET idle_in_transaction_session_timeout = '50ms';",
     );
-    slot::publish(&stage.url(), &stage.names, &stage.primary().tables).unwrap();
+    publication::publish(&stage.url(), &stage.names, &stage.primary().tables).unwrap();
     let created = slot::create(&stage.url(), &stage.names).unwrap();
     stage.sql("INSERT INTO t VALUES (2)");
     // The session that keeps the snapshot does nothing for longer than others may.
@@ -56,7 +56,7 @@ fn the_publication_has_the_tables_that_are_wanted() {
          CREATE TABLE part1 PARTITION OF part FOR VALUES IN (1);",
     );
     let publish = || {
-        slot::publish(&stage.url(), &stage.names, &stage.primary().tables).unwrap();
+        publication::publish(&stage.url(), &stage.names, &stage.primary().tables).unwrap();
         stage.sql("SELECT string_agg(tablename, ' ' ORDER BY tablename COLLATE \"C\") FROM pg_publication_tables")
     };
     assert_eq!(publish(), "B.b a child parent part1");
@@ -97,16 +97,16 @@ fn a_locked_table_is_waited_for_and_then_named() {
     let tables = stage.primary().tables;
     let mut other = stage.connect();
     other.execute("BEGIN; LOCK TABLE t").unwrap();
-    let error = slot::publish(&stage.url(), &stage.names, &tables).unwrap_err();
+    let error = publication::publish(&stage.url(), &stage.names, &tables).unwrap_err();
     assert!(error.hint().contains("locked"), "{error:?}");
     other.execute("COMMIT").unwrap();
-    slot::publish(&stage.url(), &stage.names, &tables).unwrap();
+    publication::publish(&stage.url(), &stage.names, &tables).unwrap();
 }
 
 #[test]
 fn a_slot_waits_for_transactions_that_run_and_says_so() {
     let stage = Stage::with("waits", "CREATE TABLE t (k int PRIMARY KEY)");
-    slot::publish(&stage.url(), &stage.names, &stage.primary().tables).unwrap();
+    publication::publish(&stage.url(), &stage.names, &stage.primary().tables).unwrap();
     let mut other = stage.connect();
     other.execute("BEGIN; INSERT INTO t VALUES (1)").unwrap();
     let pid = other.process();
@@ -232,7 +232,7 @@ fn a_slot_whose_wal_is_gone_is_lost() {
     let tables = hindcast_standby::source::preflight(&url, &Default::default(), &names.slot)
         .unwrap()
         .tables;
-    slot::publish(&url, &names, &tables).unwrap();
+    publication::publish(&url, &names, &tables).unwrap();
     let from = slot::create(&url, &names).unwrap().consistent_point;
     let begun = Instant::now();
     let error = loop {

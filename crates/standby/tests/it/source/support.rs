@@ -8,7 +8,7 @@ use hindcast_pg::{ConnectOptions, Connection, DatabaseUrl, Lsn};
 use hindcast_standby::follow::{Acknowledgement, Event, Log};
 use hindcast_standby::pgoutput::{Change, Datum, Old, Relation, Tuple};
 use hindcast_standby::source::{
-    Names, Primary, Stream, StreamOptions, TableFilter, preflight, slot,
+    Names, Primary, Stream, StreamOptions, TableFilter, preflight, publication, slot,
 };
 
 /// Far beyond what anything here should take.
@@ -91,7 +91,7 @@ impl Stage {
 
     /// Publishes all tables and makes the slot; from where the log is to be read.
     pub fn prepare(&self) -> Lsn {
-        slot::publish(&self.url(), &self.names, &self.primary().tables).unwrap();
+        publication::publish(&self.url(), &self.names, &self.primary().tables).unwrap();
         slot::create(&self.url(), &self.names)
             .unwrap()
             .consistent_point
