@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hindcast_tests::session::Session;
+use hindcast_tests::stage::free_port;
 use hindcast_tests::standby::{Follower, Pair, Random, assert_refused};
 use hindcast_tests::wait_for;
 
@@ -215,6 +216,30 @@ fn of_a_table_the_rows_are_kept_that_meet_a_condition() {
         "{promoted}"
     );
     follower.process.wait().assert_code(0);
+}
+
+/// In memory, where each start chooses anew.
+#[test]
+fn memory_has_the_rows_that_meet_a_condition() {
+    let pair = Pair::shared(
+        "filtered-memory",
+        "CREATE TABLE orders (id int PRIMARY KEY, note text); INSERT INTO orders SELECT i, 'n' FROM generate_series(1, 100) i;",
+    );
+    let port = free_port();
+    let url = pair.memory_url(port);
+    let read = |condition: &str, change: &str, ids: &str| {
+        let memory = pair.remember(port, &["--row-filter", &format!("orders: {condition}")]);
+        pair.primary(change);
+        wait_for("the rows in memory", || {
+            let session = Session::connect(&url).ok()?;
+            let rows = session.query("SELECT id FROM orders ORDER BY id").ok()?;
+            let found: Vec<_> = rows.into_iter().flatten().flatten().collect();
+            (found.join(",") == ids).then_some(())
+        });
+        memory.interrupt().assert_code(0);
+    };
+    read("id <= 3", "UPDATE orders SET id = 1000 WHERE id = 2", "1,3");
+    read("id > 98", "DELETE FROM orders WHERE id = 99", "100,1000");
 }
 
 /// What the primary, or its users, could not live with.

@@ -49,8 +49,8 @@ SELECT pg_catalog.format('%s.%s', n.nspname, c.relname), pg_catalog.string_agg(a
 /// Makes the publication hold exactly these tables.
 ///
 /// Tables are named one by one: with `FOR ALL TABLES` a table that somebody makes tomorrow without
-/// a primary key could not be updated on the primary. A publication that is right already is left
-/// alone, so that somebody else may have made it.
+/// a primary key could not be updated on the primary. A publication that is right already, with all
+/// rows, is left alone, so that somebody else may have made it.
 pub fn publish(
     url: &DatabaseUrl,
     names: &Names,
@@ -59,10 +59,12 @@ pub fn publish(
     let refused = refused("publish the tables");
     let mut connection = connect(url)?;
     let published = published(&mut connection, &names.publication).map_err(&refused)?;
-    if tables.len() == published.0.len() && tables.iter().all(|table| published.has(table)) {
+    let filtered = tables.iter().find(|table| table.rows.is_some());
+    let is_right = tables.len() == published.0.len() && tables.iter().all(|it| published.has(it));
+    // Whether a condition is the one that is wanted cannot be told.
+    if is_right && filtered.is_none() {
         return Ok(());
     }
-    let filtered = tables.iter().find(|table| table.rows.is_some());
     if let Some(table) = filtered
         && connection.server_version() < 150_000
     {
