@@ -137,6 +137,42 @@ fn tables_whose_rows_are_only_inserted_need_no_key() {
     }
 }
 
+/// A label at its place, an enum for a new column, and one for a new table.
+#[test]
+fn enums_get_the_labels_that_they_have_on_the_primary() {
+    let pair = Pair::shared(
+        "labels",
+        "CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE TYPE \"Size\" AS ENUM ('s');
+         CREATE TABLE person (id int PRIMARY KEY, mood mood, size \"Size\");
+         INSERT INTO person VALUES (1, 'sad', 's'), (2, 'ok', 's');",
+    );
+    let mut follower = pair.follow(&[]);
+    pair.wait_until_equal(&mut follower);
+    pair.primary("ALTER TYPE mood ADD VALUE 'it''s fine' BEFORE 'ok'");
+    pair.primary(
+        "ALTER TYPE mood ADD VALUE 'worst' BEFORE 'sad'; ALTER TYPE \"Size\" ADD VALUE 'm'",
+    );
+    pair.primary("INSERT INTO person VALUES (3, 'it''s fine', 'm'), (4, 'worst', NULL)");
+    pair.wait_until_equal(&mut follower);
+    pair.primary(
+        "CREATE TYPE colour AS ENUM ('red', 'blue'); ALTER TABLE person ADD colour colour; UPDATE person SET colour = 'blue' WHERE id = 1; \
+         CREATE TYPE kind AS ENUM ('k'); CREATE TABLE thing (id int PRIMARY KEY, kind kind); INSERT INTO thing VALUES (1, 'k')",
+    );
+    nothing_is_missing(&mut follower);
+    pair.wait_until_equal(&mut follower);
+    let order = "SELECT enum_range(NULL::mood), enum_range(NULL::colour), enum_range(NULL::kind)";
+    assert_eq!(pair.backup(order), pair.primary(order));
+
+    // One that was renamed is not one that is new: which rows have it, the log does not say.
+    pair.primary("ALTER TYPE mood RENAME VALUE 'ok' TO 'well'; INSERT INTO person (id, mood) VALUES (5, 'well')");
+    let refused = follower.wait();
+    assert_refused(&refused, &["well", "RENAME VALUE"]);
+    pair.backup("ALTER TYPE mood RENAME VALUE 'ok' TO 'well'");
+    let mut follower = pair.follow(&[]);
+    pair.wait_until_equal(&mut follower);
+    follower.interrupt().assert_code(0);
+}
+
 /// Rows come and go as they begin and cease to meet the condition, also in a table that appears;
 /// and no rows that do not are taken for missing.
 #[test]

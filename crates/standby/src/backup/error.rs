@@ -155,7 +155,7 @@ impl BackupError {
                     "the backup has a constraint that the primary has not, or somebody else wrote to it".to_owned()
                 }
                 Some("22P02" | "22001" | "22003") => {
-                    "a type of the backup cannot hold the value: make it as on the primary (a new label of an enum: ALTER TYPE … ADD VALUE)".to_owned()
+                    "a type of the backup cannot hold the value: make it as on the primary (a label of an enum that has another name: ALTER TYPE … RENAME VALUE)".to_owned()
                 }
                 Some("42P01" | "42704" | "42883" | "3F000") => {
                     "a value names something that the backup does not have (regclass and its like), or a table or type was dropped there: make it as on the primary".to_owned()

@@ -96,9 +96,9 @@ pub struct Options {
     /// With several workers: readers get a new snapshot that often. Each can be imported for ten
     /// seconds, and takes a connection until then.
     pub snapshot_interval: Duration,
-    /// Everything before the transaction that commits here is made visible before it is looked at:
-    /// for a second attempt at a transaction that does not fit the backup.
-    pub cut_before: Option<Lsn>,
+    /// Transactions that commit up to here are an epoch each: for a second attempt at one that does
+    /// not fit the backup, of which an error says which one it is then.
+    pub alone_until: Option<Lsn>,
 }
 
 impl Options {
@@ -114,7 +114,7 @@ impl Options {
             lock_timeout: Duration::from_secs(10),
             copy_rows_min: 1000,
             snapshot_interval: Duration::from_secs(1),
-            cut_before: None,
+            alone_until: None,
         }
     }
 }

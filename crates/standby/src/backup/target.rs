@@ -152,9 +152,6 @@ impl Target for Backup {
 
     fn begin(&mut self, begin: &Begin) -> Result<(), BackupError> {
         self.unless_stopped(|backup| {
-            if backup.options.cut_before == Some(begin.final_lsn) {
-                backup.finish_epoch()?;
-            }
             backup.transaction = Some(*begin);
             backup.changes_of_transaction = 0;
             backup.pending_before = (backup.pending.changes(), backup.pending.bytes());
@@ -174,7 +171,13 @@ impl Target for Backup {
     }
 
     fn commit(&mut self, commit: &Commit) -> Result<(), BackupError> {
-        self.unless_stopped(|backup| backup.take_commit(commit))
+        self.unless_stopped(|backup| {
+            backup.take_commit(commit)?;
+            match backup.options.alone_until {
+                Some(until) if commit.lsn <= until => backup.finish_epoch(),
+                _ => Ok(()),
+            }
+        })
     }
 
     fn tick(&mut self, now: Instant) -> Result<(), BackupError> {

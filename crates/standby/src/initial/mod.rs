@@ -18,6 +18,7 @@
 
 mod copy;
 mod dump;
+mod enums;
 mod error;
 mod join;
 mod reshape;
@@ -29,6 +30,7 @@ mod workers;
 
 pub(crate) use copy::writing;
 pub use copy::{BackupCopy, to_backup};
+pub use enums::adapt_enums;
 pub use error::{InitialError, Side, Unfit};
 pub use join::{Join, join};
 pub use reshape::{Adapted, adapt};

@@ -31,7 +31,7 @@ pub fn to_backup(options: &BackupOptions, control: &Control) -> Result<Ended, St
         joining: Joining::new(options, &names),
         checking: Checking::new(options, &names),
     };
-    let mut cut_before = None;
+    let mut alone_until = None;
     let ended = loop {
         let error = match once(
             &mut beside,
@@ -39,7 +39,7 @@ pub fn to_backup(options: &BackupOptions, control: &Control) -> Result<Ended, St
             &names,
             control,
             &mut retry,
-            cut_before,
+            alone_until,
         ) {
             Ok(Some(ended)) => break ended,
             Ok(None) => continue,
@@ -51,9 +51,9 @@ pub fn to_backup(options: &BackupOptions, control: &Control) -> Result<Ended, St
             // backup stops exactly where the message says.
             StandbyError::Backup(error)
                 if !error.is_transient()
-                    && error.lsn().is_some_and(|lsn| cut_before != Some(lsn)) =>
+                    && error.lsn().is_some_and(|lsn| alone_until < Some(lsn)) =>
             {
-                cut_before = error.lsn();
+                alone_until = error.lsn();
             }
             error => {
                 let Err(error) = beside.joining.mend(error, control) else {
@@ -99,7 +99,7 @@ fn once(
     names: &Names,
     control: &Control,
     retry: &mut Retry,
-    cut_before: Option<Lsn>,
+    alone_until: Option<Lsn>,
 ) -> Result<Option<Ended>, StandbyError> {
     let common = &options.common;
     control.update(|status| status.state = State::Starting);
@@ -115,15 +115,21 @@ fn once(
 
     let Beside { joining, .. } = beside;
     if joining.look(control) {
-        joining.join(control, cut_before)?;
+        joining.join(control, alone_until)?;
     }
     // Following stops for a moment where rows are compared.
     let stop = loop {
         match follow_once(
-            beside, options, names, control, retry, &mut hold, cut_before,
+            beside,
+            options,
+            names,
+            control,
+            retry,
+            &mut hold,
+            alone_until,
         )? {
             Stop::ToCheck if !control.is_stopping() => {
-                for table in beside.checking.begin(control, cut_before)? {
+                for table in beside.checking.begin(control, alone_until)? {
                     beside.joining.copy_again(&table);
                 }
             }
@@ -132,7 +138,7 @@ fn once(
     };
     match stop {
         Stop::ToJoin if !control.is_stopping() => {
-            beside.joining.join(control, cut_before)?;
+            beside.joining.join(control, alone_until)?;
             Ok(None)
         }
         Stop::ToPromote => {
@@ -185,9 +191,9 @@ fn follow_once(
     control: &Control,
     retry: &mut Retry,
     hold: &mut Hold,
-    cut_before: Option<Lsn>,
+    alone_until: Option<Lsn>,
 ) -> Result<Stop, StandbyError> {
-    let (mut log, mut backup) = open(options, names, cut_before)?;
+    let (mut log, mut backup) = open(options, names, alone_until)?;
     retry.follows(backup.resume_point());
     let mut ask_at = Instant::now();
     let mut stop = None;

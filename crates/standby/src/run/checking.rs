@@ -159,7 +159,7 @@ impl<'a> Checking<'a> {
     pub fn begin(
         &mut self,
         control: &Control,
-        cut_before: Option<Lsn>,
+        alone_until: Option<Lsn>,
     ) -> Result<Vec<ReplicatedTable>, StandbyError> {
         let Some(check) = self.options.check else {
             return Ok(Vec::new());
@@ -176,7 +176,7 @@ impl<'a> Checking<'a> {
             created => created?,
         };
         let at = created.consistent_point;
-        let (mut log, mut target) = open(self.options, self.names, cut_before)?;
+        let (mut log, mut target) = open(self.options, self.names, alone_until)?;
         follow(&mut log, &mut target, control, Some(at), || Ok(Wish::GoOn))?;
         log.finish();
         drop(target);

@@ -30,6 +30,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often the same may not fit.
 const MENDED_MAX: u32 = 3;
+/// `invalid_text_representation`: of an enum, that it has no such label.
+const NO_LABEL: &str = "22P02";
 /// When a table is tried again that could not be copied.
 const AGAIN: Duration = Duration::from_secs(60);
 
@@ -48,8 +50,8 @@ pub(super) struct Joining<'a> {
     mended: Option<(TableName, String, u32)>,
     /// By the primary's oid: the log fits them as before.
     altered: HashSet<u32>,
-    /// See [`crate::backup::Options::cut_before`].
-    cut_before: Option<Lsn>,
+    /// See [`crate::backup::Options::alone_until`].
+    alone_until: Option<Lsn>,
     /// What has only another name.
     renamed: Vec<ReplicatedTable>,
     /// What is to be copied now.
@@ -67,7 +69,7 @@ impl<'a> Joining<'a> {
             unfit: HashMap::new(),
             mended: None,
             altered: HashSet::new(),
-            cut_before: None,
+            alone_until: None,
             renamed: Vec::new(),
             tables: Vec::new(),
         }
@@ -163,6 +165,11 @@ impl<'a> Joining<'a> {
     /// # Errors
     /// If it is another error, or was taken care of and is there again.
     pub fn mend(&mut self, error: StandbyError, control: &Control) -> Result<(), StandbyError> {
+        if matches!(&error, StandbyError::Backup(BackupError::Refused { source, .. }) if source.code() == Some(NO_LABEL))
+            && self.adapt_enums(control)?
+        {
+            return Ok(());
+        }
         let StandbyError::Backup(BackupError::Mismatch { relation, what, .. }) = &error else {
             return Err(error);
         };
@@ -175,6 +182,7 @@ impl<'a> Joining<'a> {
         if !self.options.schema || times > MENDED_MAX {
             return Err(error);
         }
+        self.adapt_enums(control)?;
         let (from, to) = (&self.options.common.from, &self.options.to);
         match initial::adapt(from, to, self.names, relation)? {
             Adapted::Done => control.note(&[format!(
@@ -188,6 +196,20 @@ impl<'a> Joining<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Makes what the primary's enums have and the backup's lack, if there is any.
+    fn adapt_enums(&self, control: &Control) -> Result<bool, StandbyError> {
+        if !self.options.schema {
+            return Ok(false);
+        }
+        let made = initial::adapt_enums(&self.options.common.from, &self.options.to)?;
+        let made: Vec<_> = made
+            .into_iter()
+            .map(|sql| format!("an enum was changed on the primary, and is changed here: {sql}"))
+            .collect();
+        control.note(&made);
+        Ok(!made.is_empty())
     }
 
     /// A table holds other rows than the primary's: it is copied again by the next
@@ -204,8 +226,12 @@ impl<'a> Joining<'a> {
     /// # Errors
     /// If a server is lost, or the log cannot be followed up to the copy. A table that cannot be
     /// copied is told, and tried again later; the log is followed without it.
-    pub fn join(&mut self, control: &Control, cut_before: Option<Lsn>) -> Result<(), StandbyError> {
-        self.cut_before = cut_before;
+    pub fn join(
+        &mut self,
+        control: &Control,
+        alone_until: Option<Lsn>,
+    ) -> Result<(), StandbyError> {
+        self.alone_until = alone_until;
         let tables = std::mem::take(&mut self.tables);
         let renamed = std::mem::take(&mut self.renamed);
         self.look_at = Instant::now();
@@ -283,13 +309,14 @@ impl<'a> Joining<'a> {
         let created = slot::create_temporary(from, names, is_over)?;
         let at = created.consistent_point;
 
-        let (mut log, mut target) = open(options, names, self.cut_before)?;
+        let (mut log, mut target) = open(options, names, self.alone_until)?;
         follow(&mut log, &mut target, control, Some(at), || Ok(Wish::GoOn))?;
         log.finish();
         drop(target);
         if control.is_stopping() {
             return Ok(());
         }
+        self.adapt_enums(control)?;
         let join = Join {
             source: Source {
                 primary: from,

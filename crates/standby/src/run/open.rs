@@ -11,10 +11,10 @@ use crate::source::{Names, Stream, StreamOptions, session, slot};
 pub(super) fn open(
     options: &BackupOptions,
     names: &Names,
-    cut_before: Option<Lsn>,
+    alone_until: Option<Lsn>,
 ) -> Result<(Stream, Backup), StandbyError> {
     let common = &options.common;
-    let backup = Backup::open(&options.to, applying(options, names, cut_before))?;
+    let backup = Backup::open(&options.to, applying(options, names, alone_until))?;
     let from = backup.resume_point();
     slot::check(&common.from, names, from)?;
     let stream = StreamOptions {
@@ -25,7 +25,7 @@ pub(super) fn open(
     Ok((log, backup))
 }
 
-fn applying(options: &BackupOptions, names: &Names, cut_before: Option<Lsn>) -> backup::Options {
+fn applying(options: &BackupOptions, names: &Names, alone_until: Option<Lsn>) -> backup::Options {
     backup::Options {
         // One after the other is for one.
         workers: match options.granularity {
@@ -35,7 +35,7 @@ fn applying(options: &BackupOptions, names: &Names, cut_before: Option<Lsn>) -> 
         granularity: options.granularity,
         epoch_interval: options.epoch_interval,
         epoch_rows_max: options.epoch_rows,
-        cut_before,
+        alone_until,
         ..backup::Options::new(&names.slot)
     }
 }
