@@ -449,7 +449,11 @@ fn under_read_committed_a_read_looks_when_it_is_planned() {
     );
     let address = format!("127.0.0.1:{}", stage.service_port);
     std::thread::scope(|scope| {
-        let adds = scope.spawn(|| Client::new(address.clone()).send("POST", "/", None).unwrap());
+        let adds = scope.spawn(|| {
+            Client::new(address.clone())
+                .send("POST", "/", None)
+                .unwrap()
+        });
         let adding = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'";
         wait_for("the counter to be added to", || {
             (value(&stage, adding) == "1").then_some(())
