@@ -1,6 +1,6 @@
 """Says whether its background is on time, and starts more slowly the second time.
 
-    late.py PORT FILE       the file is there once it has started
+    late.py PORT FILE [FIRST]     the file is there once it has started; with FIRST it listens before it starts slowly
 
 A thread of no request looks at the clock again and again. GET / looks as well, and says whether that thread is ahead.
 """
@@ -38,8 +38,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
+address = ("127.0.0.1", int(sys.argv[1]))
+listening = http.server.ThreadingHTTPServer(address, Handler) if len(sys.argv) > 3 else None
 if os.path.exists(sys.argv[2]):
     time.sleep(SLOWER)
 open(sys.argv[2], "w").close()
 threading.Thread(target=look, daemon=True).start()
-http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+(listening or http.server.ThreadingHTTPServer(address, Handler)).serve_forever()

@@ -159,7 +159,7 @@ impl Coordinator {
         };
         for transaction in &recording.transactions {
             counts.ghosts += u64::from(transaction.request.is_none());
-            counts.read_committed += u64::from(transaction.is_approximate(&shapes));
+            counts.read_committed += u64::from(transaction.is_approximate());
         }
         Self {
             claimed: vec![false; recording.transactions.len()],
@@ -612,7 +612,7 @@ impl Coordinator {
         let kind = match &ended.fate {
             EndedAs::RolledBack { error } => DivergenceKind::Failed {
                 error: error.clone(),
-                read_committed: recorded.is_approximate(&self.shapes),
+                read_committed: recorded.is_approximate(),
             },
             EndedAs::Committed if ended.shape != recorded.shape => {
                 DivergenceKind::OtherStatements {
@@ -630,7 +630,7 @@ impl Coordinator {
                     actual_rows: ended.rows,
                     expected_digest: recorded.digest,
                     actual_digest: hindcast_trace::Digest(ended.digest),
-                    read_committed: recorded.is_approximate(&self.shapes),
+                    read_committed: recorded.is_approximate(),
                 };
                 if self.is_answered_as_another(tx, ended, &kind) {
                     return;

@@ -95,6 +95,12 @@ impl Context for ServiceContext {
         let sent = is_ghost.then(|| self.shared.sent_by(tx, &self.scripts));
         sent.transpose()
     }
+    fn done_like(&self, claim: Claim, opening: Opening<'_>) -> Option<Tx> {
+        if claim != Claim::Outside || self.shared.code() != Code::Recorded {
+            return None;
+        }
+        self.shared.monitor.with(|c| c.done_like(opening))
+    }
     fn gave_back(&mut self, tx: Tx) {
         self.shared.monitor.with(|c| c.give_back(tx));
     }

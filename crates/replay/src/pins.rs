@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hindcast_taplog::board::Line;
 use hindcast_taplog::pins::{self, KEY, Recorded};
@@ -11,6 +12,10 @@ use hindcast_trace::{Micros, Recorder, Request, RequestId};
 use crate::recording::Recording;
 use crate::turns::Turns;
 
+/// How often to look whether the service has begun to read its first request, and for how often.
+const LOOK: Duration = Duration::from_millis(1);
+const LOOKS_MAX: u32 = 60_000;
+
 /// Tells the service's processes, by their board, what requests are to draw and to read.
 #[derive(Clone)]
 pub struct Pins {
@@ -18,6 +23,17 @@ pub struct Pins {
     /// By recorder.
     keys: Arc<HashMap<u16, [u8; KEY]>>,
     recording: Arc<Recording>,
+    start: Arc<Start>,
+}
+
+/// Of a service that is being started.
+#[derive(Default)]
+struct Start {
+    /// A request was sent: who reads it has started.
+    awaited: AtomicBool,
+    is_over: AtomicBool,
+    /// When the last request of those that were sent arrived.
+    arrived: AtomicI64,
 }
 
 impl Pins {
@@ -30,6 +46,7 @@ impl Pins {
             turns: Arc::clone(turns),
             keys: Arc::new(keys.collect()),
             recording: Arc::clone(recording),
+            start: Arc::default(),
         }
     }
 
@@ -45,12 +62,19 @@ impl Pins {
         }
     }
 
-    /// The service has started, which may have taken longer than it did originally: its wall clock
-    /// shows when the first request arrived.
-    pub fn has_started(&self) {
-        if let Some(first) = self.recording.requests.first() {
-            self.turns.board.pins().set_ahead(ahead(first.arrived), 0);
+    /// Waits until the service has begun to read a request: it has started, which may have taken
+    /// longer than it did originally, and its wall clock shows when requests arrived. That it
+    /// listens says less: workers may be loaded after that.
+    async fn start(self, number: u64) {
+        for _ in 0..LOOKS_MAX {
+            if self.is_taken(number) {
+                break;
+            }
+            tokio::time::sleep(LOOK).await;
         }
+        self.start.is_over.store(true, Ordering::SeqCst);
+        let arrived = self.start.arrived.load(Ordering::SeqCst);
+        self.turns.board.pins().set_ahead(ahead(arrived), 0);
     }
 
     /// Whether some process of the service has begun to read it.
@@ -86,7 +110,14 @@ impl Pins {
         };
         let board = self.turns.board.pins();
         board.begin(&recorded, hindcast_spool::now() as i64);
-        board.advance(ahead(request.arrived));
+        let start = &self.start;
+        start.arrived.fetch_max(request.arrived, Ordering::SeqCst);
+        if start.is_over.load(Ordering::SeqCst) {
+            board.advance(ahead(request.arrived));
+        }
+        if !start.awaited.swap(true, Ordering::SeqCst) {
+            tokio::spawn(self.clone().start(number));
+        }
         number
     }
 }

@@ -83,16 +83,21 @@ pub struct RecordedTransaction {
 }
 
 impl RecordedTransaction {
-    /// Whether it is not known what all of its statements saw. One that looks once, and waits for
-    /// nobody, has one snapshot.
-    pub fn is_approximate(&self, shapes: &Shapes) -> bool {
-        let looking = shapes.looking(self.shape);
-        let looks_once = looking.is_some_and(|all| all.len() <= 1);
+    /// Whether it is not known what all of its statements saw.
+    pub fn is_approximate(&self) -> bool {
         self.isolation == Isolation::ReadCommitted
             && !self.knows_statements
             && self.fate != Fate::Aborted
             && self.has_snapshot
-            && (self.wrote || !looks_once)
+    }
+
+    /// Whether one statement looks, and waits for nobody: its transaction's snapshot is its own.
+    fn looks_once(&self, shapes: &Shapes) -> bool {
+        let looking = shapes.looking(self.shape);
+        self.isolation == Isolation::ReadCommitted
+            && self.fate != Fate::Aborted
+            && !self.wrote
+            && looking.is_some_and(|all| all.len() <= 1)
     }
 }
 
@@ -632,6 +637,9 @@ impl<'a> Loading<'a> {
     fn finish(mut self, shapes: &Shapes) -> Result<(Recording, Levels, Vec<LockStep>), LoadError> {
         self.spill.file.flush()?;
         let mut recording = self.recording;
+        for one in &mut recording.transactions {
+            one.knows_statements |= one.looks_once(shapes);
+        }
         recording.index_by_request();
         recording.find_shown(shapes);
         // Those that ended first were read first.

@@ -103,7 +103,6 @@ impl Sender {
         let is_over = || monitor.with(|coordinator| coordinator.is_over());
         let recording = Arc::clone(&self.shared.recording);
         let debug_wait = self.debug_wait.and_then(|id| recording.find(id));
-        self.inside.iter().for_each(Pins::has_started);
         let mut changes = monitor.changes();
         let mut sending = Sending::new(self, trace, remarks);
         let mut wait = Some(wait);

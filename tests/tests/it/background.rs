@@ -104,3 +104,31 @@ fn background_work_is_done_again() {
         assert!(2 * once.len() > recorded.len(), "{again:?}");
     }
 }
+
+/// A worker that begins when the recording has made its row finds that row, though it has another
+/// name for it.
+#[test]
+fn a_late_worker_is_alive_by_the_recorded_row() {
+    let stage = Stage::new(
+        "alive",
+        "CREATE TABLE worker (name text PRIMARY KEY, beats int)",
+    );
+    let mut words = service(&stage);
+    words[1] = repository("tests/services/alive.py").display().to_string();
+    let file = stage.folder().join("late");
+    words.push(file.display().to_string());
+    let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
+    command
+        .arg(stage.trace())
+        .arg("--")
+        .args(&words)
+        .env("DATABASE_URL", stage.database_url());
+    let mut recorder = Process::start("record", command, stage.folder());
+    recorder.wait_until_it_listens(stage.service_port);
+    let mut client = Client::new(format!("127.0.0.1:{}", stage.service_port));
+    assert_eq!(get(&mut client, "/")[0], 1);
+    recorder.interrupt().assert_code(0);
+    std::fs::write(&file, "").unwrap();
+    let replayed = replay(&stage, &[]).assert_code(0);
+    assert!(replayed.stdout.contains("faithful"), "{}", replayed.stdout);
+}

@@ -175,7 +175,17 @@ fn what_is_read_from_the_clock_behind_an_answer_is_read_again() {
 /// Its clock would be ahead of what requests read by as much as it starts more slowly.
 #[test]
 fn a_service_that_starts_more_slowly_has_the_time_of_its_requests() {
-    let stage = Stage::new("slow-start", SCHEMA);
+    starts_slowly("slow-start", &[]);
+}
+
+/// Servers with workers listen before their workers are loaded.
+#[test]
+fn a_service_that_listens_before_it_starts_has_the_time_of_its_requests() {
+    starts_slowly("slow-workers", &["first"]);
+}
+
+fn starts_slowly(name: &str, more: &[&str]) {
+    let stage = Stage::new(name, SCHEMA);
     let mut command = stage.hindcast(&["record", "--base", "template"]);
     command
         .arg("--trace")
@@ -184,6 +194,7 @@ fn a_service_that_starts_more_slowly_has_the_time_of_its_requests() {
         .arg(repository("tests/services/late.py"))
         .arg(stage.service_port.to_string())
         .arg(stage.folder().join("has-started"))
+        .args(more)
         .env("DATABASE_URL", stage.database_url());
     let mut recorder = Process::start("record", command, stage.folder());
     recorder.wait_until_it_listens(stage.service_port);

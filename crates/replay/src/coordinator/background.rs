@@ -246,11 +246,7 @@ impl Coordinator {
             let given_back = self.background.given_back.contains(tx);
             !self.claimed[tx.index()] && !given_back && !self.is_over_with(**tx)
         };
-        let equal = |tx: &Tx| {
-            let recorded = &self.background.openings[tx].values;
-            let pairs = values.iter().zip(recorded);
-            pairs.filter(|(now, then)| now == then).count()
-        };
+        let equal = |tx: &Tx| self.background.equal(*tx, values);
         // Of several the first, of which there are most.
         let (most, next) = all.iter().filter(is_open).fold((0, None), |best, tx| {
             let own = equal(tx);
@@ -262,6 +258,17 @@ impl Coordinator {
         let by_recording = |tx: &&Tx| self.background.by.get(tx) == Some(&By::Recording);
         let is_done = all.iter().filter(by_recording).any(|tx| equal(tx) > most);
         next.filter(|_| !is_done).map(|tx| self.first_to_take(tx))
+    }
+
+    /// What is over and begins so: of those that have most of these values the last.
+    pub fn done_like(&self, opening: Opening<'_>) -> Option<Tx> {
+        let kind = Kind {
+            opening: opening.hash,
+            begun: opening.begun,
+        };
+        let all = self.background.writers.get(&kind)?.iter().copied();
+        let equal = |tx: &Tx| self.background.equal(*tx, opening.each_value);
+        all.filter(|&tx| self.is_over_with(tx)).max_by_key(equal)
     }
 
     /// The ghost, or one that has to take something before it, and has not begun.
@@ -381,6 +388,12 @@ impl Coordinator {
 }
 
 impl Background {
+    /// How many of these values the ghost has.
+    fn equal(&self, tx: Tx, values: &[u64]) -> usize {
+        let pairs = values.iter().zip(&self.openings[&tx].values);
+        pairs.filter(|(now, then)| now == then).count()
+    }
+
     fn waits(&mut self, kind: Kind) {
         *self.waiting.entry(kind).or_default() += 1;
     }

@@ -104,7 +104,7 @@ impl Coordinator {
                 actual_rows: pending.ended.rows,
                 expected_digest: recorded.digest,
                 actual_digest: hindcast_trace::Digest(pending.ended.digest),
-                read_committed: recorded.is_approximate(&self.shapes),
+                read_committed: recorded.is_approximate(),
             };
             self.diverge_at(pending.tx, kind);
         }

@@ -18,9 +18,14 @@ use crate::transaction::Claim;
 
 impl Open {
     /// The statement that comes next, as the ghost ran it.
-    fn next_of_ghost(&self, hash: u64) -> Option<&Sent> {
+    fn next_of_ghost(&self, statement: &Statement) -> Option<&Sent> {
         let next = self.ghost.as_ref()?.sent.get(self.statements() as usize)?;
-        (next.hash == hash).then_some(next)
+        (self.is_like_ghost(statement) && next.hash == statement.fingerprint.hash).then_some(next)
+    }
+
+    /// What the ghost inserted is there, where the recording has done it.
+    fn is_like_ghost(&self, statement: &Statement) -> bool {
+        self.run().is_some() || statement.kind != sql::Kind::Insert
     }
 
     /// Whether all of its statements, with these that are still to be sent, are those of the ghost.
@@ -32,8 +37,9 @@ impl Open {
 }
 
 impl Holder {
-    /// The transaction stands for a recorded one. If that is a ghost, its statements run with the
-    /// values that were recorded: clocks and random values of background work are not pinned.
+    /// The transaction stands for a recorded one, or is like one that the recording has done. If
+    /// that is a ghost, its statements run with the values that were recorded: clocks and random
+    /// values of background work are not pinned.
     pub(super) fn follow_ghost(
         &mut self,
         tx: Tx,
@@ -62,7 +68,7 @@ impl Holder {
             .get(from..from + statements.len())?;
         let mut whole = BytesMut::new();
         for (one, statement) in sent.iter().zip(statements) {
-            if one.hash != statement.fingerprint.hash {
+            if one.hash != statement.fingerprint.hash || !open.is_like_ghost(statement) {
                 return None;
             }
             if !whole.is_empty() {
@@ -76,9 +82,7 @@ impl Holder {
     /// A `Bind`, with the values that the ghost had.
     pub(super) fn bind_of_ghost(&self, bind: &Message) -> Option<Frame> {
         let open = self.transaction.as_ref()?;
-        let statement = bind.statement()?;
-        open.next_of_ghost(statement.fingerprint.hash)?
-            .rebound(&bind.frame)
+        open.next_of_ghost(bind.statement()?)?.rebound(&bind.frame)
     }
 
     /// The transaction is about to commit, with this statement or by itself. If it is not what the

@@ -47,6 +47,11 @@ pub trait Context {
     fn sent_by(&self, _tx: Tx) -> Result<Option<SentAll>, Unreadable> {
         Ok(None)
     }
+    /// A ghost that the recording has done, where the service does its like outside of requests,
+    /// with other values.
+    fn done_like(&self, _claim: Claim, _opening: Opening<'_>) -> Option<Tx> {
+        None
+    }
     /// The service did not do a ghost as it was done: what it did of it is undone.
     fn gave_back(&mut self, _tx: Tx) {}
     /// A transaction that waited to do this ghost has gone away.

@@ -72,11 +72,16 @@ impl Holder {
             ..self.opening(statements, opening)
         };
         let claim = cx.claim(request, claimed);
+        let like = cx.done_like(claim, claimed);
         let changed = self.options.code != Code::Recorded;
         if changed && !matches!(claim, Claim::Later | Claim::Wait(_)) {
             cx.entered(Some(claim));
         }
-        self.enter_as(claim, opening, statements, cx, plan)
+        let served = self.enter_as(claim, opening, statements, cx, plan)?;
+        if let Some(tx) = like.filter(|_| changes_quietly(opening)) {
+            self.follow_ghost(tx, opening, cx)?;
+        }
+        Ok(served)
     }
 
     /// Returns the transaction that is to be served from the recording.
@@ -266,4 +271,11 @@ pub(super) fn any_alone(statements: &[&Statement]) -> bool {
     statements
         .iter()
         .any(|statement| statement.company == Company::Refused)
+}
+
+/// Whether all that is heard of a statement is how many rows it changed.
+fn changes_quietly(statement: &Statement) -> bool {
+    let returns = statement.fingerprint.text.to_ascii_lowercase();
+    matches!(statement.kind, sql::Kind::Update | sql::Kind::Delete)
+        && !returns.contains("returning")
 }
