@@ -8,7 +8,7 @@
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
 use hindcast_taplog::Told;
-use hindcast_taplog::pins::{Caller, Draw, Place, Reading, Reads};
+use hindcast_taplog::pins::{Caller, Draw, Number, Place, Reading, Reads, Series};
 
 use crate::{process, python, starts, thread, tls, turns};
 
@@ -178,23 +178,52 @@ fn read(request: u64, caller: Option<Caller>, reads: Reads, real: i64) -> Option
         };
         return again.flatten();
     }
-    if request != 0
-        && let Some(n) = board.pins().note_reading(request)
-    {
+    if request != 0 {
         let apart = || caller.is_none().then(turns::place_apart).flatten();
+        let place = || apart().unwrap_or_else(|| board.pins().place(request));
+        tell(request, || Reading {
+            time: reads.kept(real),
+            place: place(),
+            caller: caller.unwrap_or_default(),
+        });
+    }
+    Some(real)
+}
+
+/// Tells what a recorded request has read, if that is to be told.
+fn tell(request: u64, reading: impl FnOnce() -> Reading) {
+    let n = process::board().and_then(|board| board.pins().note_reading(request));
+    if let Some(n) = n {
         let told = Told::Reading {
             request,
             n,
-            reading: Reading {
-                time: reads.kept(real),
-                place: apart().unwrap_or_else(|| board.pins().place(request)),
-                caller: caller.unwrap_or_default(),
-            },
+            reading: reading(),
         };
         // It has the moment of what the thread told before.
         thread::tell(0, 0, |ring| ring.tell(&told, 0));
     }
-    Some(real)
+}
+
+/// What the request that the thread works on was given next of this series, in a replay.
+pub fn number_again(series: Series) -> Option<Number> {
+    let board = process::board().filter(|board| board.replays())?;
+    board.pins().number_again(turns::of_code(), series)
+}
+
+/// The request that the thread works on is given this number, which the process has made. In a
+/// replay, whether a request of the recording was given it. Else it is told.
+pub fn is_taken(number: Number) -> bool {
+    let Some(board) = process::board() else {
+        return false;
+    };
+    if board.replays() {
+        return board.pins().is_given_away(number.series, number.value);
+    }
+    let request = turns::of_code();
+    if let Some(reading) = number.reading().filter(|_| request != 0) {
+        tell(request, || reading);
+    }
+    false
 }
 
 /// How far the wall clock of a replayed service is from the real one.

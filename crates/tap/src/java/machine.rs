@@ -202,6 +202,68 @@ impl Thread {
         Some(())
     }
 
+    /// The class of an object.
+    ///
+    /// # Safety
+    /// It is an object.
+    pub unsafe fn class_of(self, object: Reference) -> Reference {
+        const CLASS_OF: usize = 31;
+        // SAFETY: as JNI declares it.
+        unsafe { function!(self.0, CLASS_OF, fn(Reference) -> Reference)(self.0, object) }
+    }
+
+    /// What a method of an object gives that takes nothing; `None`: it has none, or gives none.
+    ///
+    /// # Safety
+    /// It is an object, and the method gives one.
+    pub unsafe fn ask(
+        self,
+        object: Reference,
+        name: &CStr,
+        descriptor: &CStr,
+    ) -> Option<Reference> {
+        const FIND: usize = 33;
+        const CALL: usize = 36;
+        // SAFETY: as JNI declares them; there are no arguments.
+        unsafe {
+            let class = self.class_of(object);
+            let find = function!(
+                self.0,
+                FIND,
+                fn(Reference, *const c_char, *const c_char) -> *mut c_void
+            );
+            let method = find(self.0, class, name.as_ptr(), descriptor.as_ptr());
+            if self.was_refused() || method.is_null() {
+                return None;
+            }
+            let call = function!(
+                self.0,
+                CALL,
+                fn(Reference, *mut c_void, *const c_void) -> Reference
+            );
+            let given = call(self.0, object, method, std::ptr::null());
+            (!self.was_refused() && !given.is_null()).then_some(given)
+        }
+    }
+
+    /// # Safety
+    /// It is a string.
+    pub unsafe fn text<T>(self, string: Reference, of: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        const GET: usize = 169;
+        const RELEASE: usize = 170;
+        // SAFETY: as JNI declares them.
+        unsafe {
+            let get = function!(self.0, GET, fn(Reference, *mut c_uchar) -> *const c_char);
+            let text = get(self.0, string, std::ptr::null_mut());
+            if self.was_refused() || text.is_null() {
+                return None;
+            }
+            let done = of(CStr::from_ptr(text).to_bytes());
+            function!(self.0, RELEASE, fn(Reference, *const c_char) -> ())(self.0, string, text);
+            Some(done)
+        }
+    }
+
     /// # Safety
     /// It is an array.
     pub unsafe fn length(self, array: Reference) -> usize {
@@ -383,6 +445,28 @@ impl Tools {
             });
             free(self.0, own);
             free(self.0, of_class);
+            named
+        }
+    }
+
+    /// What a class is called.
+    ///
+    /// # Safety
+    /// It is a class.
+    pub unsafe fn name_of<T>(self, class: Reference, of: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        const CLASS_NAME: usize = 47;
+        const DEALLOCATE: usize = 46;
+        let mut name = std::ptr::null_mut();
+        // SAFETY: as JVMTI declares them; the text is freed.
+        unsafe {
+            let text = function!(
+                self.0,
+                CLASS_NAME,
+                fn(Reference, *mut *mut c_char, *mut *mut c_char) -> c_int
+            );
+            let found = text(self.0, class, &mut name, std::ptr::null_mut()) == OK;
+            let named = found.then(|| of(CStr::from_ptr(name).to_bytes()));
+            function!(self.0, DEALLOCATE, fn(*mut c_char) -> c_int)(self.0, name);
             named
         }
     }

@@ -12,6 +12,7 @@ use libc::{c_int, c_void};
 use super::asker::{asker, caller};
 use super::class::{Called as Method, SHIM, of_natives};
 use super::machine::{Native, Reference, Thread, Tools};
+use super::numbers;
 use crate::{pins, turns};
 
 /// What a generator begins with, and what `ThreadLocalRandom` goes on with.
@@ -54,6 +55,14 @@ pub const WAITS: Method = ("waits", "(Ljava/lang/Object;)V");
 /// How many connections a pool may have.
 pub const CONNECTIONS: Method = ("connections", "(I)I");
 
+/// Hibernate numbers an object, asks the database for numbers, and makes one of them.
+pub const NUMBERS_FOR: Method = ("numbersFor", "(Ljava/lang/Object;Ljava/lang/Object;)V");
+pub const NUMBER_OF: Method = ("numberOf", "()I");
+pub const GIVEN: Method = ("given", "(ILjava/lang/Object;)J");
+pub const ASKS_MORE: Method = ("asksMore", "(Ljava/lang/Object;)Z");
+pub const ASKED: Method = ("asked", "(Ljava/lang/Object;)V");
+pub const IS_TAKEN: Method = ("isTaken", "(JILjava/lang/Object;)Z");
+
 /// What stands for methods of the runtime that read the clock, which cannot be patched: they are
 /// native, and compiled code reads the clock by itself.
 pub const MILLIS: Method = ("currentTimeMillis", "()J");
@@ -66,7 +75,7 @@ pub static NEEDED: AtomicI32 = AtomicI32::new(0);
 
 /// Makes the class of the native methods.
 pub fn define(thread: Thread) -> Option<()> {
-    let all: [(Method, *mut c_void); 23] = [
+    let all: [(Method, *mut c_void); 29] = [
         (SEED, seed as *mut c_void),
         (NEXT_SEED, next_seed as *mut c_void),
         (STEP_ASIDE, step_aside as *mut c_void),
@@ -88,6 +97,12 @@ pub fn define(thread: Thread) -> Option<()> {
         (GOES_ON, goes_on as *mut c_void),
         (WAITS, waits as *mut c_void),
         (CONNECTIONS, connections as *mut c_void),
+        (NUMBERS_FOR, numbers::numbers_for as *mut c_void),
+        (NUMBER_OF, numbers::number_of as *mut c_void),
+        (GIVEN, numbers::given as *mut c_void),
+        (ASKS_MORE, numbers::asks_more as *mut c_void),
+        (ASKED, numbers::asked as *mut c_void),
+        (IS_TAKEN, numbers::is_taken as *mut c_void),
         (MILLIS, millis as *mut c_void),
         (ADJUSTMENT, adjustment as *mut c_void),
     ];
@@ -194,7 +209,7 @@ mod mark {
     pub const SEEDED: i64 = 2;
 }
 
-fn tools() -> Tools {
+pub fn tools() -> Tools {
     // SAFETY: a machine gave it before it could call anything here.
     unsafe { Tools::given(TOOLS.load(Ordering::Relaxed)) }
 }

@@ -45,15 +45,23 @@ public class Pages {
     @Transactional
     public String add(@RequestParam("text") String text, Principal user) {
         Person owner = people.findByName(user.getName()).orElseThrow();
+        write(owner, text);
+        // Another change: each is written twice.
+        if (System.getenv("TWICE") != null) {
+            write(owner, "again: " + text);
+        }
+        owner.notes++;
+        notes.countOne();
+        return "redirect:/notes";
+    }
+
+    private void write(Person owner, String text) {
         Note note = new Note();
         note.owner = owner;
         note.token = UUID.randomUUID();
         note.text = text;
         note.written = Instant.now();
         notes.save(note);
-        owner.notes++;
-        notes.countOne();
-        return "redirect:/notes";
     }
 
     @GetMapping("/notes/{id}")
