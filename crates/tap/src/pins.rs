@@ -7,8 +7,8 @@
 
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
-use hindcast_taplog::Told;
 use hindcast_taplog::pins::{Caller, Draw, Number, Place, Reading, Reads, Series};
+use hindcast_taplog::{Board, Told};
 
 use crate::{process, python, starts, thread, tls, turns};
 
@@ -210,20 +210,19 @@ pub fn number_again(series: Series) -> Option<Number> {
     board.pins().number_again(turns::of_code(), series)
 }
 
-/// The request that the thread works on is given this number, which the process has made. In a
-/// replay, whether a request of the recording was given it. Else it is told.
-pub fn is_taken(number: Number) -> bool {
-    let Some(board) = process::board() else {
-        return false;
-    };
-    if board.replays() {
-        return board.pins().is_given_away(number.series, number.value);
-    }
+/// In a replay, whether some request of the recording was given this number of the series.
+pub fn is_given_away(series: Series, value: i64) -> bool {
+    let board = process::board().filter(|board| board.replays());
+    board.is_some_and(|board| board.pins().is_given_away(series, value))
+}
+
+/// While recording: the request that the thread works on is given this number.
+pub fn tell_number(number: Number) {
     let request = turns::of_code();
-    if let Some(reading) = number.reading().filter(|_| request != 0) {
+    let is_told = request != 0 && !process::board().is_none_or(Board::replays);
+    if let Some(reading) = number.reading().filter(|_| is_told) {
         tell(request, || reading);
     }
-    false
 }
 
 /// How far the wall clock of a replayed service is from the real one.

@@ -28,6 +28,12 @@ pub struct Thread(*mut c_void);
 #[derive(Clone, Copy)]
 pub struct Tools(*mut c_void);
 
+/// An object that is kept until it is let go.
+pub struct Kept(Reference);
+
+// SAFETY: such a reference may be used by any thread of the machine.
+unsafe impl Send for Kept {}
+
 /// A static native method.
 #[repr(C)]
 pub struct Native {
@@ -222,9 +228,23 @@ impl Thread {
         name: &CStr,
         descriptor: &CStr,
     ) -> Option<Reference> {
+        // SAFETY: as promised. What it does not take is not looked at.
+        unsafe { self.tell(object, name, descriptor, std::ptr::null_mut()) }
+    }
+
+    /// A method of an object.
+    ///
+    /// # Safety
+    /// It is an object.
+    unsafe fn method(
+        self,
+        object: Reference,
+        name: &CStr,
+        descriptor: &CStr,
+    ) -> Option<*mut c_void> {
         const FIND: usize = 33;
-        const CALL: usize = 36;
-        // SAFETY: as JNI declares them; there are no arguments.
+        const FORGET: usize = 23;
+        // SAFETY: as JNI declares them.
         unsafe {
             let class = self.class_of(object);
             let find = function!(
@@ -233,17 +253,76 @@ impl Thread {
                 fn(Reference, *const c_char, *const c_char) -> *mut c_void
             );
             let method = find(self.0, class, name.as_ptr(), descriptor.as_ptr());
-            if self.was_refused() || method.is_null() {
-                return None;
-            }
+            let found = !self.was_refused() && !method.is_null();
+            function!(self.0, FORGET, fn(Reference) -> ())(self.0, class);
+            found.then_some(method)
+        }
+    }
+
+    /// A number that an object gives of itself, the same for all that are equal.
+    ///
+    /// # Safety
+    /// It is an object.
+    pub unsafe fn hash_of(self, object: Reference) -> Option<c_int> {
+        const CALL: usize = 51;
+        // SAFETY: as JNI declares them; each object has the method, which takes nothing.
+        unsafe {
+            let method = self.method(object, c"hashCode", c"()I")?;
             let call = function!(
                 self.0,
                 CALL,
-                fn(Reference, *mut c_void, *const c_void) -> Reference
+                fn(Reference, *mut c_void, *const c_void) -> c_int
             );
-            let given = call(self.0, object, method, std::ptr::null());
+            let hash = call(self.0, object, method, std::ptr::null());
+            (!self.was_refused()).then_some(hash)
+        }
+    }
+
+    /// What a method of an object gives that takes another one.
+    ///
+    /// # Safety
+    /// They are objects, and the method takes and gives one.
+    pub unsafe fn tell(
+        self,
+        object: Reference,
+        name: &CStr,
+        descriptor: &CStr,
+        other: Reference,
+    ) -> Option<Reference> {
+        const CALL: usize = 36;
+        // SAFETY: as JNI declares them; a value has the size of a reference.
+        unsafe {
+            let method = self.method(object, name, descriptor)?;
+            let call = function!(
+                self.0,
+                CALL,
+                fn(Reference, *mut c_void, *const Reference) -> Reference
+            );
+            let given = call(self.0, object, method, &other);
             (!self.was_refused() && !given.is_null()).then_some(given)
         }
+    }
+
+    pub fn keep(self, object: Reference) -> Option<Kept> {
+        const KEEP: usize = 21;
+        // SAFETY: as JNI declares it; null has no other reference than null.
+        let kept = unsafe { function!(self.0, KEEP, fn(Reference) -> Reference)(self.0, object) };
+        (!kept.is_null()).then_some(Kept(kept))
+    }
+
+    pub fn let_go(self, Kept(object): Kept) {
+        const LET_GO: usize = 22;
+        // SAFETY: as JNI declares it. It is not used from here on.
+        unsafe { function!(self.0, LET_GO, fn(Reference) -> ())(self.0, object) };
+    }
+
+    /// One for this native method, which lasts as long as that.
+    pub fn reference(self, Kept(object): &Kept) -> Option<Reference> {
+        const REFERENCE: usize = 25;
+        // SAFETY: as JNI declares it.
+        let own =
+            unsafe { function!(self.0, REFERENCE, fn(Reference) -> Reference)(self.0, *object) };
+        (!own.is_null()).then_some(own)
     }
 
     /// # Safety

@@ -10,6 +10,7 @@
 //!   VirtualThread           ──▶            likewise, with what it had read
 //!   currentTimeMillis, …    ──▶            what the request read of the clock, as this code
 //!   HikariConfig, …         ──▶            as many connections as a replay needs
+//!   CaffeineCache, …        ──▶ seen       what the request saw of what others put there
 //!   PooledOptimizer, …      ──▶ numbers    which of the ids that it keeps the request was given
 //! ```
 //!
@@ -24,6 +25,7 @@ mod asker;
 mod class;
 mod machine;
 mod numbers;
+mod seen;
 mod shim;
 
 use std::ffi::{CStr, CString};
@@ -149,6 +151,7 @@ unsafe extern "C" fn reads(
             &POOLS_OF_PROGRAMS,
             &CONNECTIONS,
             &NUMBERS,
+            &CACHES,
         ],
         true => &[&POOLS_OF_LIBRARIES, &POOLS_OF_PROGRAMS, &CONNECTIONS],
         false if READS_CLOCKS.load(Ordering::Relaxed) => &[&GENERATORS, &POOL, &PARTS, &THREADS],
@@ -357,6 +360,29 @@ const NUMBERS: [Patch; 3] = [
         ends: None,
     },
 ];
+
+/// Spring's caches of objects in the process.
+const CACHES: [Patch; 3] = [
+    Patch {
+        class: "org/springframework/cache/support/AbstractValueAdaptingCache",
+        method: "get",
+        descriptor: "(Ljava/lang/Object;)Lorg/springframework/cache/Cache$ValueWrapper;",
+        begins: None,
+        ends: Some((ARETURN, call(&[ALOAD_0, ALOAD_1], shim::SEEN))),
+    },
+    cache("org/springframework/cache/caffeine/CaffeineCache"),
+    cache("org/springframework/cache/concurrent/ConcurrentMapCache"),
+];
+
+const fn cache(class: &'static str) -> Patch {
+    Patch {
+        class,
+        method: "put",
+        descriptor: "(Ljava/lang/Object;Ljava/lang/Object;)V",
+        begins: Some(call(&[ALOAD_0, ALOAD_1, ALOAD_2], shim::PUTS)),
+        ends: None,
+    }
+}
 
 const fn numbers(class: &'static str) -> Patch {
     Patch {

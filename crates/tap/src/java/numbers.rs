@@ -163,14 +163,20 @@ pub extern "C" fn is_taken(
     let Some(series) = series(of) else {
         return 0;
     };
+    if pins::is_given_away(series, value) {
+        return 1;
+    }
     let asks = match callback.is_null() {
         true => 0,
         false => tools().mark(callback).max(0),
     };
-    let number = Number {
+    pins::tell_number(Number {
         series,
         value,
-        asks: u8::try_from(asks).unwrap_or(u8::MAX),
-    };
-    u8::from(pins::is_taken(number))
+        asks: u8::try_from(asks)
+            .ok()
+            .filter(|&asks| asks < Number::SEEN)
+            .unwrap_or(u8::MAX),
+    });
+    0
 }

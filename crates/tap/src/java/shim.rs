@@ -12,7 +12,7 @@ use libc::{c_int, c_void};
 use super::asker::{asker, caller};
 use super::class::{Called as Method, SHIM, of_natives};
 use super::machine::{Native, Reference, Thread, Tools};
-use super::numbers;
+use super::{numbers, seen};
 use crate::{pins, turns};
 
 /// What a generator begins with, and what `ThreadLocalRandom` goes on with.
@@ -63,6 +63,16 @@ pub const ASKS_MORE: Method = ("asksMore", "(Ljava/lang/Object;)Z");
 pub const ASKED: Method = ("asked", "(Ljava/lang/Object;)V");
 pub const IS_TAKEN: Method = ("isTaken", "(JILjava/lang/Object;)Z");
 
+/// Something is put into a cache of the process, and is seen there.
+pub const PUTS: Method = (
+    "puts",
+    "(Ljava/lang/Object;Ljava/lang/Object;Ljava/lang/Object;)V",
+);
+pub const SEEN: Method = (
+    "seen",
+    "(Ljava/lang/Object;Ljava/lang/Object;Ljava/lang/Object;)Ljava/lang/Object;",
+);
+
 /// What stands for methods of the runtime that read the clock, which cannot be patched: they are
 /// native, and compiled code reads the clock by itself.
 pub const MILLIS: Method = ("currentTimeMillis", "()J");
@@ -75,7 +85,7 @@ pub static NEEDED: AtomicI32 = AtomicI32::new(0);
 
 /// Makes the class of the native methods.
 pub fn define(thread: Thread) -> Option<()> {
-    let all: [(Method, *mut c_void); 29] = [
+    let all: [(Method, *mut c_void); 31] = [
         (SEED, seed as *mut c_void),
         (NEXT_SEED, next_seed as *mut c_void),
         (STEP_ASIDE, step_aside as *mut c_void),
@@ -103,6 +113,8 @@ pub fn define(thread: Thread) -> Option<()> {
         (ASKS_MORE, numbers::asks_more as *mut c_void),
         (ASKED, numbers::asked as *mut c_void),
         (IS_TAKEN, numbers::is_taken as *mut c_void),
+        (PUTS, seen::puts as *mut c_void),
+        (SEEN, seen::seen as *mut c_void),
         (MILLIS, millis as *mut c_void),
         (ADJUSTMENT, adjustment as *mut c_void),
     ];

@@ -13,7 +13,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Caller, Pins, Place, Reading, mixed};
+use super::{Caller, Pins, Place, Reading, Reads, mixed};
 
 /// Whose number it is: what it is taken from, and what is numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,12 +22,12 @@ pub struct Series {
     pub numbers: Place,
 }
 
-/// A number that a request was given.
+/// A number that a request was given, or that of an object which it saw in a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number {
     pub series: Series,
     pub value: i64,
-    /// How often the database was asked for it.
+    /// How often the database was asked for it, or [`Number::SEEN`].
     pub asks: u8,
 }
 
@@ -42,6 +42,9 @@ pub(super) fn is_number(reading: i64) -> bool {
 }
 
 impl Number {
+    /// It is another request's, and was seen.
+    pub const SEEN: u8 = 3;
+
     /// `None`: it is too large, or below zero, or the database was asked too often.
     pub fn reading(self) -> Option<Reading> {
         let is_known = (0..VALUES).contains(&self.value) && self.asks >> ASKS_BITS == 0;
@@ -106,7 +109,7 @@ impl Given {
 impl Pins {
     /// A request of the recording was given this number. False: there is no room to know it.
     pub fn was_given(&self, number: Number) -> bool {
-        self.numbers.put(number.series.of, number.value)
+        number.asks == Number::SEEN || self.numbers.put(number.series.of, number.value)
     }
 
     /// Whether some request of the recording was given this number.
@@ -126,7 +129,13 @@ impl Pins {
                 caller: scripted.caller(at),
             })
         };
-        (0..scripted.count())
+        let mut walked = script.at(Reads::Number);
+        let is_over = |&at: &usize| scripted.is_given(at) || number(at).is_none();
+        let from = walked.behind as usize;
+        let from = from + (from..scripted.count()).take_while(is_over).count();
+        walked.behind = from as u32;
+        script.set_at(Reads::Number, walked);
+        (from..scripted.count())
             .find_map(|at| number(at).filter(|number| number.series == series && scripted.take(at)))
     }
 }
@@ -134,7 +143,7 @@ impl Pins {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pins::{KEY, Reads, Recorded};
+    use crate::pins::{KEY, Recorded};
 
     const NOTES: Series = Series {
         of: Caller(7),

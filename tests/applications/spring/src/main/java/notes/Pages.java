@@ -10,15 +10,18 @@ import org.springframework.web.bind.annotation.GetMapping;
 import org.springframework.web.bind.annotation.PathVariable;
 import org.springframework.web.bind.annotation.PostMapping;
 import org.springframework.web.bind.annotation.RequestParam;
+import org.springframework.web.bind.annotation.ResponseBody;
 
 @Controller
 public class Pages {
     private final People people;
     private final Notes notes;
+    private final Statistics statistics;
 
-    Pages(People people, Notes notes) {
+    Pages(People people, Notes notes, Statistics statistics) {
         this.people = people;
         this.notes = notes;
+        this.statistics = statistics;
     }
 
     @GetMapping("/login")
@@ -33,6 +36,12 @@ public class Pages {
         // The change that a retroaction is tried with: lists show when a note was written.
         model.addAttribute("dated", System.getenv("CHANGED") != null);
         return "list";
+    }
+
+    @GetMapping("/statistics")
+    @ResponseBody
+    Statistics.Counted statistics() {
+        return statistics.count();
     }
 
     @GetMapping("/notes/add")
