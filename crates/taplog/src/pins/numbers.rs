@@ -7,7 +7,7 @@
 //! by its order among those of the request.
 //!
 //! Changed code may ask for more. What it gets then is numbered by the process itself, which must
-//! not give what another request of the recording has or will have: see [`Given::has`].
+//! not give what another request of the recording has or will have: see [`Pins::is_given_away`].
 //!
 //! A recording keeps them among the readings of the clock, as times that no clock shows.
 
