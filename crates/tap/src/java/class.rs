@@ -13,7 +13,7 @@
 
 mod numbers;
 
-pub use numbers::numbered;
+pub use numbers::{ASKS_MORE, GIVEN, IS_TAKEN, NUMBER_OF, numbered};
 
 /// The class whose methods are called: in a package that all callers can see.
 pub const SHIM: &str = "java/security/Hindcast";

@@ -1,6 +1,7 @@
 //! A Java machine, as far as it is asked: tables of functions, which JNI and JVMTI number.
 
 use std::ffi::CStr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{c_char, c_int, c_uchar, c_void};
 
@@ -369,6 +370,18 @@ impl Thread {
     }
 }
 
+/// The machine's tools, for who runs in one of its threads.
+static TOOLS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+pub fn set_tools(tools: Tools) {
+    TOOLS.store(tools.0, Ordering::Relaxed);
+}
+
+pub fn tools() -> Tools {
+    // SAFETY: a machine gave it before it could call anything here.
+    unsafe { Tools::given(TOOLS.load(Ordering::Relaxed)) }
+}
+
 /// What is called when a class is read: the class as bytes, and where other ones can be put.
 pub type Reads = unsafe extern "C" fn(
     tools: *mut c_void,
@@ -571,9 +584,5 @@ impl Tools {
         const DISPOSE: usize = 126;
         // SAFETY: as JVMTI declares it. It is not used from here on.
         unsafe { function!(self.0, DISPOSE, fn() -> c_int)(self.0) };
-    }
-
-    pub fn address(self) -> *mut c_void {
-        self.0
     }
 }

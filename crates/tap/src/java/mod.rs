@@ -92,7 +92,7 @@ fn begin(is_pinned: bool) {
     if !tools.is_live() || BEGUN.swap(true, Ordering::Relaxed) {
         return tools.end();
     }
-    shim::TOOLS.store(tools.address(), Ordering::Relaxed);
+    machine::set_tools(tools);
     shim::NEEDED.store(connections(), Ordering::Relaxed);
     let done = thread.scoped(|| {
         shim::define(thread)?;

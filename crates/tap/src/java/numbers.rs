@@ -18,8 +18,7 @@ use hindcast_taplog::pins::{Caller, Number, Place, Series};
 use libc::{c_int, c_void};
 
 use super::asker::hash;
-use super::machine::{Reference, Thread};
-use super::shim::tools;
+use super::machine::{Reference, Thread, tools};
 use crate::{pins, turns};
 
 thread_local! {

@@ -17,8 +17,7 @@ use hindcast_taplog::pins::{Caller, Number, Place, Series};
 use libc::c_void;
 
 use super::asker::hash;
-use super::machine::{Kept, Reference, Thread};
-use super::shim::tools;
+use super::machine::{Kept, Reference, Thread, tools};
 use crate::{pins, process, turns};
 
 /// There was nothing; there was something of which it is not known who put it there.
@@ -28,7 +27,7 @@ const UNKNOWN: i64 = 1;
 /// So many objects of caches are kept in a replay, and the latest that were put.
 const KEPT_MAX: usize = 1 << 16;
 /// So long it is waited for one. Changed code need not put it there.
-const WAIT: Duration = Duration::from_secs(2);
+const WAIT: Duration = Duration::from_secs(5);
 const LOOKS_EVERY: Duration = Duration::from_millis(1);
 
 const WRAPS: &CStr = c"(Ljava/lang/Object;)Lorg/springframework/cache/Cache$ValueWrapper;";

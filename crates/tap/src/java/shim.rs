@@ -2,7 +2,7 @@
 //! something, and what the request draws is put in its place. Pools of threads are handed work.
 
 use std::ffi::CString;
-use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
@@ -10,8 +10,8 @@ use hindcast_taplog::pins::{Caller, Reads};
 use libc::{c_int, c_void};
 
 use super::asker::{asker, caller};
-use super::class::{Called as Method, SHIM, of_natives};
-use super::machine::{Native, Reference, Thread, Tools};
+use super::class::{ASKS_MORE, Called as Method, GIVEN, IS_TAKEN, NUMBER_OF, SHIM, of_natives};
+use super::machine::{Native, Reference, Thread, tools};
 use super::{numbers, seen};
 use crate::{pins, turns};
 
@@ -57,11 +57,7 @@ pub const CONNECTIONS: Method = ("connections", "(I)I");
 
 /// Hibernate numbers an object, asks the database for numbers, and makes one of them.
 pub const NUMBERS_FOR: Method = ("numbersFor", "(Ljava/lang/Object;Ljava/lang/Object;)V");
-pub const NUMBER_OF: Method = ("numberOf", "()I");
-pub const GIVEN: Method = ("given", "(ILjava/lang/Object;)J");
-pub const ASKS_MORE: Method = ("asksMore", "(Ljava/lang/Object;)Z");
 pub const ASKED: Method = ("asked", "(Ljava/lang/Object;)V");
-pub const IS_TAKEN: Method = ("isTaken", "(JILjava/lang/Object;)Z");
 
 /// Something is put into a cache of the process, and is seen there.
 pub const PUTS: Method = (
@@ -78,8 +74,6 @@ pub const SEEN: Method = (
 pub const MILLIS: Method = ("currentTimeMillis", "()J");
 pub const ADJUSTMENT: Method = ("getNanoTimeAdjustment", "(J)J");
 
-/// The machine's, for marks.
-pub static TOOLS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 /// How many connections a pool has at least; 0 where nothing is replayed.
 pub static NEEDED: AtomicI32 = AtomicI32::new(0);
 
@@ -219,11 +213,6 @@ mod mark {
     pub const NONE: i64 = 0;
     pub const DREW: i64 = 1;
     pub const SEEDED: i64 = 2;
-}
-
-pub fn tools() -> Tools {
-    // SAFETY: a machine gave it before it could call anything here.
-    unsafe { Tools::given(TOOLS.load(Ordering::Relaxed)) }
 }
 
 unsafe extern "C" fn fill_unless_seeded(

@@ -11,13 +11,19 @@
 //!           return getIntegralDataTypeHolder(returnClass).initialize(given).makeValue();
 //!       }
 //!       Object made;
-//!       do made = original(callback); while (Hindcast.isTaken(((Number) made).longValue(), of, callback));
+//!       do made = original(callback);
+//!       while (Hindcast.isTaken(((Number) made).longValue(), of, callback));
 //!       return made;
 //!   }
 //! ```
 
-use super::{Constants, Edit, METHOD, Methods, SHIM, code, edited, u16_at};
-use crate::java::shim;
+use super::{Called, Constants, Edit, METHOD, Methods, SHIM, code, edited, u16_at};
+
+/// What the method calls.
+pub const NUMBER_OF: Called = ("numberOf", "()I");
+pub const GIVEN: Called = ("given", "(ILjava/lang/Object;)J");
+pub const ASKS_MORE: Called = ("asksMore", "(Ljava/lang/Object;)Z");
+pub const IS_TAKEN: Called = ("isTaken", "(JILjava/lang/Object;)Z");
 
 const FIELD: u8 = 9;
 const INTERFACE_METHOD: u8 = 11;
@@ -125,10 +131,10 @@ fn instructions(class: &str, constants: &mut Constants) -> Option<Vec<u8>> {
         Some(index.to_be_bytes())
     };
     let [number_of, given, asks_more, is_taken] = [
-        member(METHOD, SHIM, shim::NUMBER_OF)?,
-        member(METHOD, SHIM, shim::GIVEN)?,
-        member(METHOD, SHIM, shim::ASKS_MORE)?,
-        member(METHOD, SHIM, shim::IS_TAKEN)?,
+        member(METHOD, SHIM, NUMBER_OF)?,
+        member(METHOD, SHIM, GIVEN)?,
+        member(METHOD, SHIM, ASKS_MORE)?,
+        member(METHOD, SHIM, IS_TAKEN)?,
     ];
     let next = member(INTERFACE_METHOD, CALLBACK, ("getNextValue", TO_HOLDER))?;
     let kind = member(FIELD, class, ("returnClass", "Ljava/lang/Class;"))?;
