@@ -57,6 +57,12 @@ impl Pins {
         let until = self.recording.requests.first();
         let until = until.map_or(0, |first| first.arrived.saturating_mul(1000));
         self.turns.board.pins().set_ahead(ahead(then), until);
+        for number in self.recording.numbers() {
+            // Beyond so many it is not known.
+            if !self.turns.board.pins().was_given(number) {
+                break;
+            }
+        }
         if let Some(key) = self.keys.get(&first.recorder()) {
             self.turns.board.starts().set_key(key);
         }

@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use bytes::BytesMut;
 use hindcast_order::retroaction::{Origin, Past};
 use hindcast_order::{Levels, LevelsError, LockStep, Request, StepAt, Tx, Writers};
-use hindcast_taplog::pins::{Reading, decode_readings};
+use hindcast_taplog::pins::{Number, Reading, decode_readings};
 use hindcast_trace::{
     self as trace, Attribution, Digest, Drawn, DrawnUuid, Isolation, Micros, Outcome, ReadError,
     RequestId, SecretKey, Secrets, SessionId, ShapeId, Snapshot, Trace, TransactionFilter,
@@ -41,6 +41,8 @@ pub struct RecordedRequest {
     pub arrived: Micros,
     pub ended: Micros,
     pub answer: Answer,
+    /// What it was given of the numbers that a process keeps, up to its answer.
+    numbers: Box<[Number]>,
     /// Where its transactions are in [`Recording::own`].
     own: Range<u32>,
 }
@@ -328,6 +330,13 @@ impl Recording {
     /// What a request read from the wall clock behind its answer.
     pub fn read_late(&self, request: RequestId) -> &[Reading] {
         self.late.get(&request).map_or(&[], Vec::as_slice)
+    }
+
+    /// What all requests were given of the numbers that a process keeps.
+    pub fn numbers(&self) -> impl Iterator<Item = Number> + '_ {
+        let own = self.requests.iter().flat_map(|request| &request.numbers);
+        let late = self.late.values().flatten();
+        own.copied().chain(late.copied().filter_map(Number::of))
     }
 
     pub fn request(&self, request: Request) -> &RecordedRequest {
@@ -756,7 +765,10 @@ fn lean_requests(trace: &Trace, plan: &Plan) -> Result<Vec<RecordedRequest>, Rea
     for request in plan.requests(trace) {
         let request = request?;
         if plan.sends(request.arrived) {
+            let arrived = request.arrived.saturating_mul(1000);
+            let readings = decode_readings(arrived, &request.clock).unwrap_or_default();
             requests.push(RecordedRequest {
+                numbers: readings.into_iter().filter_map(Number::of).collect(),
                 id: request.id,
                 arrived: request.arrived,
                 ended: request.ended,

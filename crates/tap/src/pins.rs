@@ -7,8 +7,8 @@
 
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
-use hindcast_taplog::Told;
-use hindcast_taplog::pins::{Caller, Draw, Place, Reading, Reads};
+use hindcast_taplog::pins::{Caller, Draw, Number, Place, Reading, Reads, Series};
+use hindcast_taplog::{Board, Told};
 
 use crate::{process, python, starts, thread, tls, turns};
 
@@ -178,23 +178,51 @@ fn read(request: u64, caller: Option<Caller>, reads: Reads, real: i64) -> Option
         };
         return again.flatten();
     }
-    if request != 0
-        && let Some(n) = board.pins().note_reading(request)
-    {
+    if request != 0 {
         let apart = || caller.is_none().then(turns::place_apart).flatten();
+        let place = || apart().unwrap_or_else(|| board.pins().place(request));
+        tell(request, || Reading {
+            time: reads.kept(real),
+            place: place(),
+            caller: caller.unwrap_or_default(),
+        });
+    }
+    Some(real)
+}
+
+/// Tells what a recorded request has read, if that is to be told.
+fn tell(request: u64, reading: impl FnOnce() -> Reading) {
+    let n = process::board().and_then(|board| board.pins().note_reading(request));
+    if let Some(n) = n {
         let told = Told::Reading {
             request,
             n,
-            reading: Reading {
-                time: reads.kept(real),
-                place: apart().unwrap_or_else(|| board.pins().place(request)),
-                caller: caller.unwrap_or_default(),
-            },
+            reading: reading(),
         };
         // It has the moment of what the thread told before.
         thread::tell(0, 0, |ring| ring.tell(&told, 0));
     }
-    Some(real)
+}
+
+/// What the request that the thread works on was given next of this series, in a replay.
+pub fn number_again(series: Series) -> Option<Number> {
+    let board = process::board().filter(|board| board.replays())?;
+    board.pins().number_again(turns::of_code(), series)
+}
+
+/// In a replay, whether some request of the recording was given this number of the series.
+pub fn is_given_away(series: Series, value: i64) -> bool {
+    let board = process::board().filter(|board| board.replays());
+    board.is_some_and(|board| board.pins().is_given_away(series, value))
+}
+
+/// While recording: the request that the thread works on is given this number.
+pub fn tell_number(number: Number) {
+    let request = turns::of_code();
+    let is_told = request != 0 && !process::board().is_none_or(Board::replays);
+    if let Some(reading) = number.reading().filter(|_| is_told) {
+        tell(request, || reading);
+    }
 }
 
 /// How far the wall clock of a replayed service is from the real one.

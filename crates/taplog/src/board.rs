@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::pins::Pins;
 use crate::starts::Starts;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"hindbrd5");
+const MAGIC: u64 = u64::from_le_bytes(*b"hindbrd6");
 
 /// How a request that is sent again says which one it is: 16 hexadecimal digits.
 pub const REQUEST_HEADER: &str = "hindcast-request";

@@ -17,6 +17,7 @@
 //! by its order among those. See [`Pins::read_again`].
 
 mod callers;
+mod numbers;
 mod place;
 mod written;
 
@@ -25,6 +26,7 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Or
 pub(crate) use callers::ByCaller;
 
 pub use callers::count_by_caller;
+pub use numbers::{Number, Series};
 pub(crate) use place::mixed;
 pub use place::{Caller, Place, Statements};
 pub use written::{decode_readings, encode_readings};
@@ -215,6 +217,7 @@ pub struct Pins {
     wrote: [AtomicU64; COUNTED],
     scripts: [Script; SCRIPTS],
     kept: Kept,
+    numbers: numbers::Given,
 }
 
 /// What is read. Programs ask for one of the two kinds of wall clock, and the libraries that they
@@ -227,10 +230,12 @@ pub enum Reads {
     Second,
     /// How much time of a processor was used, which programs show in pages.
     Processor,
+    /// No time: a [`Number`].
+    Number,
 }
 
 /// So many kinds of readings.
-const READS: usize = 3;
+const READS: usize = 4;
 
 /// What a request read from a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -247,12 +252,13 @@ impl Reads {
     pub fn kept(self, time: i64) -> i64 {
         match self {
             Self::Processor => !time,
-            Self::Instant | Self::Second => time,
+            Self::Instant | Self::Second | Self::Number => time,
         }
     }
 
     fn of(reading: i64) -> Self {
         match reading % 1_000_000_000 {
+            _ if numbers::is_number(reading) => Self::Number,
             _ if reading < 0 => Self::Processor,
             0 => Self::Second,
             _ => Self::Instant,
@@ -560,12 +566,7 @@ impl Scripted<'_> {
         place: Place,
         from: usize,
     ) -> impl Iterator<Item = (usize, i64)> + '_ {
-        let first = self.script.first.load(Ordering::Relaxed);
-        let count = match self.kept.has(first) {
-            true => self.script.count.load(Ordering::Relaxed) as usize,
-            false => 0,
-        };
-        let readings = (from..count).map(move |at| {
+        let readings = (from..self.count()).map(move |at| {
             (
                 at,
                 self.kept.times[self.kept_at(at)].load(Ordering::Relaxed),
@@ -575,6 +576,15 @@ impl Scripted<'_> {
             Reads::of(reading) == reads && self.place(at).work() == place.work()
         };
         readings.filter(alike)
+    }
+
+    /// How many readings there are.
+    fn count(&self) -> usize {
+        let first = self.script.first.load(Ordering::Relaxed);
+        match self.kept.has(first) {
+            true => self.script.count.load(Ordering::Relaxed) as usize,
+            false => 0,
+        }
     }
 
     /// Where the reading with this number is kept.
@@ -593,6 +603,11 @@ impl Scripted<'_> {
 
     fn is_given(&self, at: usize) -> bool {
         self.kept.is_given[self.kept_at(at)].load(Ordering::Relaxed) != 0
+    }
+
+    /// False: it is given already.
+    fn take(&self, at: usize) -> bool {
+        self.kept.is_given[self.kept_at(at)].swap(1, Ordering::Relaxed) == 0
     }
 
     fn set_given(&self, at: usize) {

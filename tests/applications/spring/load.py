@@ -54,6 +54,7 @@ def work(port, number):
     client.submit("/login", page, {"username": name(number), "password": PASSWORD})
     for each in range(ROUNDS):
         client.submit("/notes/add", client.get("/notes/add"), {"text": f"note {each} of {number}"})
+        client.get("/statistics")
         own = re.findall(rf"/notes/(\d+)\">note {each} of {number}<", client.get("/notes"))
         change = f"/notes/{own[0]}"
         client.submit(change, client.get(change), {"text": f"changed by {number}, {each}"})

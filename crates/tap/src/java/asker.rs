@@ -123,7 +123,7 @@ fn of_names(class: &[u8], method: &[u8]) -> u64 {
     hash(file) & FILE | hash(method) >> 32 | 1
 }
 
-fn hash(bytes: &[u8]) -> u64 {
+pub fn hash(bytes: &[u8]) -> u64 {
     // What ends a class' name.
     let bytes = bytes.strip_suffix(b";").unwrap_or(bytes);
     bytes

@@ -11,6 +11,10 @@
 //!
 //! **The invariant to keep**: a class that is not understood stays as it is.
 
+mod numbers;
+
+pub use numbers::{ASKS_MORE, GIVEN, IS_TAKEN, NUMBER_OF, numbered};
+
 /// The class whose methods are called: in a package that all callers can see.
 pub const SHIM: &str = "java/security/Hindcast";
 
@@ -20,11 +24,22 @@ pub struct Patch {
     /// Empty: any class that has the method.
     pub class: &'static str,
     pub method: &'static str,
+    /// Without what is returned: whatever that is.
     pub descriptor: &'static str,
     /// What is called first.
     pub begins: Option<Call>,
     /// What is called in front of the last instruction with this code.
     pub ends: Option<(u8, Call)>,
+}
+
+impl Patch {
+    fn is_described(&self, descriptor: &[u8]) -> bool {
+        let own = self.descriptor.as_bytes();
+        match own.ends_with(b")") {
+            true => descriptor.starts_with(own),
+            false => descriptor == own,
+        }
+    }
 }
 
 /// A call of the shim's.
@@ -47,18 +62,35 @@ pub struct Native {
 /// Codes of instructions.
 pub mod code {
     pub const NOP: u8 = 0x00;
+    pub const LCONST_0: u8 = 0x09;
+    pub const ALOAD: u8 = 0x19;
+    pub const ILOAD_2: u8 = 0x1c;
+    pub const LLOAD_3: u8 = 0x21;
     pub const ALOAD_0: u8 = 0x2a;
     pub const ALOAD_1: u8 = 0x2b;
     pub const ALOAD_2: u8 = 0x2c;
+    pub const ASTORE: u8 = 0x3a;
+    pub const ISTORE_2: u8 = 0x3d;
     pub const LSTORE_1: u8 = 0x40;
+    pub const LSTORE_3: u8 = 0x42;
+    pub const POP: u8 = 0x57;
     pub const DUP: u8 = 0x59;
+    pub const LCMP: u8 = 0x94;
+    pub const IFEQ: u8 = 0x99;
+    pub const IFNE: u8 = 0x9a;
+    pub const IFLT: u8 = 0x9b;
+    pub const GOTO: u8 = 0xa7;
     pub const IRETURN: u8 = 0xac;
     pub const LRETURN: u8 = 0xad;
     pub const DRETURN: u8 = 0xaf;
     pub const ARETURN: u8 = 0xb0;
     pub const RETURN: u8 = 0xb1;
+    pub const GETFIELD: u8 = 0xb4;
+    pub const INVOKEVIRTUAL: u8 = 0xb6;
     pub const INVOKESPECIAL: u8 = 0xb7;
     pub const INVOKESTATIC: u8 = 0xb8;
+    pub const INVOKEINTERFACE: u8 = 0xb9;
+    pub const CHECKCAST: u8 = 0xc0;
 }
 
 const STACK_MORE: u16 = 4;
@@ -81,12 +113,13 @@ pub fn patched(class: &str, bytes: &[u8], patches: &[&[Patch]]) -> Option<Vec<u8
     let of_class = || own().chain(others());
     of_class().next()?;
     let mut constants = Constants::of(bytes)?;
-    let methods = methods(bytes, &constants)?;
+    let Methods { all: methods, .. } = Methods::of(bytes, &constants)?;
     let mut edits = Vec::new();
     for patch in of_class() {
         let method = methods.iter().find(|method| {
-            let text = |index, of: &str| constants.text(bytes, index) == Some(of.as_bytes());
-            text(method.name, patch.method) && text(method.descriptor, patch.descriptor)
+            let own = constants.text(bytes, method.descriptor);
+            let is_alike = own.is_some_and(|own| patch.is_described(own));
+            is_alike && constants.text(bytes, method.name) == Some(patch.method.as_bytes())
         });
         let method = match method {
             Some(method) => method,
@@ -302,16 +335,28 @@ impl Constants {
     }
 
     fn method(&mut self, class: &str, name: &str, descriptor: &str) -> Option<u16> {
+        self.member(METHOD, class, name, descriptor)
+    }
+
+    fn member(&mut self, kind: u8, class: &str, name: &str, descriptor: &str) -> Option<u16> {
         let class = self.class(class)?;
         let (name, descriptor) = (self.utf8(name)?, self.utf8(descriptor)?);
         let both = [&name.to_be_bytes()[..], &descriptor.to_be_bytes()];
-        let kind = self.add(NAME_AND_TYPE, &both)?;
-        self.add(METHOD, &[&class.to_be_bytes(), &kind.to_be_bytes()])
+        let called = self.add(NAME_AND_TYPE, &both)?;
+        self.add(kind, &[&class.to_be_bytes(), &called.to_be_bytes()])
     }
+}
+
+/// Those that have instructions, where the number of all stands, and where the last one ends.
+struct Methods {
+    all: Vec<Method>,
+    count_at: usize,
+    end: usize,
 }
 
 /// A method that has instructions.
 struct Method {
+    head: usize,
     name: u16,
     descriptor: u16,
     /// Where its attribute `Code` begins.
@@ -324,36 +369,45 @@ const STACK: usize = 6;
 const CODE_LENGTH: usize = 10;
 const INSTRUCTIONS: usize = 14;
 
-fn methods(bytes: &[u8], constants: &Constants) -> Option<Vec<Method>> {
-    // What the class may, which it is and which is its parent; then its interfaces.
-    let mut at = constants.end.checked_add(6)?;
-    let interfaces = usize::from(u16_at(bytes, at)?);
-    at = at.checked_add(interfaces.checked_mul(2)?)?.checked_add(2)?;
-    let mut methods = Vec::new();
-    for is_methods in [false, true] {
-        let count = u16_at(bytes, at)?;
-        at = at.checked_add(2)?;
-        for _ in 0..count {
-            let (name, descriptor) = (
-                u16_at(bytes, at.checked_add(2)?)?,
-                u16_at(bytes, at.checked_add(4)?)?,
-            );
-            let attributes = u16_at(bytes, at.checked_add(6)?)?;
-            at = at.checked_add(8)?;
-            for _ in 0..attributes {
-                if is_methods && constants.text(bytes, u16_at(bytes, at)?)? == b"Code" {
-                    methods.push(Method {
-                        name,
-                        descriptor,
-                        code: at,
-                    });
+impl Methods {
+    fn of(bytes: &[u8], constants: &Constants) -> Option<Self> {
+        // What the class may, which it is and which is its parent; then its interfaces.
+        let mut at = constants.end.checked_add(6)?;
+        let interfaces = usize::from(u16_at(bytes, at)?);
+        at = at.checked_add(interfaces.checked_mul(2)?)?.checked_add(2)?;
+        let (mut methods, mut count_at) = (Vec::new(), at);
+        for is_methods in [false, true] {
+            count_at = at;
+            let count = u16_at(bytes, at)?;
+            at = at.checked_add(2)?;
+            for _ in 0..count {
+                let head = at;
+                let (name, descriptor) = (
+                    u16_at(bytes, at.checked_add(2)?)?,
+                    u16_at(bytes, at.checked_add(4)?)?,
+                );
+                let attributes = u16_at(bytes, at.checked_add(6)?)?;
+                at = at.checked_add(8)?;
+                for _ in 0..attributes {
+                    if is_methods && constants.text(bytes, u16_at(bytes, at)?)? == b"Code" {
+                        methods.push(Method {
+                            head,
+                            name,
+                            descriptor,
+                            code: at,
+                        });
+                    }
+                    let length = u32_at(bytes, at.checked_add(LENGTH)?)? as usize;
+                    at = at.checked_add(STACK)?.checked_add(length)?;
                 }
-                let length = u32_at(bytes, at.checked_add(LENGTH)?)? as usize;
-                at = at.checked_add(STACK)?.checked_add(length)?;
             }
         }
+        Some(Self {
+            all: methods,
+            count_at,
+            end: at,
+        })
     }
-    Some(methods)
 }
 
 impl Method {

@@ -1,6 +1,7 @@
 //! A Java machine, as far as it is asked: tables of functions, which JNI and JVMTI number.
 
 use std::ffi::CStr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{c_char, c_int, c_uchar, c_void};
 
@@ -27,6 +28,12 @@ pub struct Thread(*mut c_void);
 /// The way of tools into a machine.
 #[derive(Clone, Copy)]
 pub struct Tools(*mut c_void);
+
+/// An object that is kept until it is let go.
+pub struct Kept(Reference);
+
+// SAFETY: such a reference may be used by any thread of the machine.
+unsafe impl Send for Kept {}
 
 /// A static native method.
 #[repr(C)]
@@ -202,6 +209,141 @@ impl Thread {
         Some(())
     }
 
+    /// The class of an object.
+    ///
+    /// # Safety
+    /// It is an object.
+    pub unsafe fn class_of(self, object: Reference) -> Reference {
+        const CLASS_OF: usize = 31;
+        // SAFETY: as JNI declares it.
+        unsafe { function!(self.0, CLASS_OF, fn(Reference) -> Reference)(self.0, object) }
+    }
+
+    /// What a method of an object gives that takes nothing; `None`: it has none, or gives none.
+    ///
+    /// # Safety
+    /// It is an object, and the method gives one.
+    pub unsafe fn ask(
+        self,
+        object: Reference,
+        name: &CStr,
+        descriptor: &CStr,
+    ) -> Option<Reference> {
+        // SAFETY: as promised. What it does not take is not looked at.
+        unsafe { self.tell(object, name, descriptor, std::ptr::null_mut()) }
+    }
+
+    /// A method of an object.
+    ///
+    /// # Safety
+    /// It is an object.
+    unsafe fn method(
+        self,
+        object: Reference,
+        name: &CStr,
+        descriptor: &CStr,
+    ) -> Option<*mut c_void> {
+        const FIND: usize = 33;
+        const FORGET: usize = 23;
+        // SAFETY: as JNI declares them.
+        unsafe {
+            let class = self.class_of(object);
+            let find = function!(
+                self.0,
+                FIND,
+                fn(Reference, *const c_char, *const c_char) -> *mut c_void
+            );
+            let method = find(self.0, class, name.as_ptr(), descriptor.as_ptr());
+            let found = !self.was_refused() && !method.is_null();
+            function!(self.0, FORGET, fn(Reference) -> ())(self.0, class);
+            found.then_some(method)
+        }
+    }
+
+    /// A number that an object gives of itself, the same for all that are equal.
+    ///
+    /// # Safety
+    /// It is an object.
+    pub unsafe fn hash_of(self, object: Reference) -> Option<c_int> {
+        const CALL: usize = 51;
+        // SAFETY: as JNI declares them; each object has the method, which takes nothing.
+        unsafe {
+            let method = self.method(object, c"hashCode", c"()I")?;
+            let call = function!(
+                self.0,
+                CALL,
+                fn(Reference, *mut c_void, *const c_void) -> c_int
+            );
+            let hash = call(self.0, object, method, std::ptr::null());
+            (!self.was_refused()).then_some(hash)
+        }
+    }
+
+    /// What a method of an object gives that takes another one.
+    ///
+    /// # Safety
+    /// They are objects, and the method takes and gives one.
+    pub unsafe fn tell(
+        self,
+        object: Reference,
+        name: &CStr,
+        descriptor: &CStr,
+        other: Reference,
+    ) -> Option<Reference> {
+        const CALL: usize = 36;
+        // SAFETY: as JNI declares them; a value has the size of a reference.
+        unsafe {
+            let method = self.method(object, name, descriptor)?;
+            let call = function!(
+                self.0,
+                CALL,
+                fn(Reference, *mut c_void, *const Reference) -> Reference
+            );
+            let given = call(self.0, object, method, &other);
+            (!self.was_refused() && !given.is_null()).then_some(given)
+        }
+    }
+
+    pub fn keep(self, object: Reference) -> Option<Kept> {
+        const KEEP: usize = 21;
+        // SAFETY: as JNI declares it; null has no other reference than null.
+        let kept = unsafe { function!(self.0, KEEP, fn(Reference) -> Reference)(self.0, object) };
+        (!kept.is_null()).then_some(Kept(kept))
+    }
+
+    pub fn let_go(self, Kept(object): Kept) {
+        const LET_GO: usize = 22;
+        // SAFETY: as JNI declares it. It is not used from here on.
+        unsafe { function!(self.0, LET_GO, fn(Reference) -> ())(self.0, object) };
+    }
+
+    /// One for this native method, which lasts as long as that.
+    pub fn reference(self, Kept(object): &Kept) -> Option<Reference> {
+        const REFERENCE: usize = 25;
+        // SAFETY: as JNI declares it.
+        let own =
+            unsafe { function!(self.0, REFERENCE, fn(Reference) -> Reference)(self.0, *object) };
+        (!own.is_null()).then_some(own)
+    }
+
+    /// # Safety
+    /// It is a string.
+    pub unsafe fn text<T>(self, string: Reference, of: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        const GET: usize = 169;
+        const RELEASE: usize = 170;
+        // SAFETY: as JNI declares them.
+        unsafe {
+            let get = function!(self.0, GET, fn(Reference, *mut c_uchar) -> *const c_char);
+            let text = get(self.0, string, std::ptr::null_mut());
+            if self.was_refused() || text.is_null() {
+                return None;
+            }
+            let done = of(CStr::from_ptr(text).to_bytes());
+            function!(self.0, RELEASE, fn(Reference, *const c_char) -> ())(self.0, string, text);
+            Some(done)
+        }
+    }
+
     /// # Safety
     /// It is an array.
     pub unsafe fn length(self, array: Reference) -> usize {
@@ -226,6 +368,18 @@ impl Thread {
             );
         }
     }
+}
+
+/// The machine's tools, for who runs in one of its threads.
+static TOOLS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+pub fn set_tools(tools: Tools) {
+    TOOLS.store(tools.0, Ordering::Relaxed);
+}
+
+pub fn tools() -> Tools {
+    // SAFETY: a machine gave it before it could call anything here.
+    unsafe { Tools::given(TOOLS.load(Ordering::Relaxed)) }
 }
 
 /// What is called when a class is read: the class as bytes, and where other ones can be put.
@@ -387,6 +541,28 @@ impl Tools {
         }
     }
 
+    /// What a class is called.
+    ///
+    /// # Safety
+    /// It is a class.
+    pub unsafe fn name_of<T>(self, class: Reference, of: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        const CLASS_NAME: usize = 47;
+        const DEALLOCATE: usize = 46;
+        let mut name = std::ptr::null_mut();
+        // SAFETY: as JVMTI declares them; the text is freed.
+        unsafe {
+            let text = function!(
+                self.0,
+                CLASS_NAME,
+                fn(Reference, *mut *mut c_char, *mut *mut c_char) -> c_int
+            );
+            let found = text(self.0, class, &mut name, std::ptr::null_mut()) == OK;
+            let named = found.then(|| of(CStr::from_ptr(name).to_bytes()));
+            function!(self.0, DEALLOCATE, fn(*mut c_char) -> c_int)(self.0, name);
+            named
+        }
+    }
+
     /// What an object is marked with; 0: nothing.
     pub fn mark(self, object: Reference) -> i64 {
         const GET_TAG: usize = 105;
@@ -408,9 +584,5 @@ impl Tools {
         const DISPOSE: usize = 126;
         // SAFETY: as JVMTI declares it. It is not used from here on.
         unsafe { function!(self.0, DISPOSE, fn() -> c_int)(self.0) };
-    }
-
-    pub fn address(self) -> *mut c_void {
-        self.0
     }
 }

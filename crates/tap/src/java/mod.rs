@@ -10,6 +10,8 @@
 //!   VirtualThread           ──▶            likewise, with what it had read
 //!   currentTimeMillis, …    ──▶            what the request read of the clock, as this code
 //!   HikariConfig, …         ──▶            as many connections as a replay needs
+//!   CaffeineCache, …        ──▶ seen       what the request saw of what others put there
+//!   PooledOptimizer, …      ──▶ numbers    which of the ids that it keeps the request was given
 //! ```
 //!
 //! A Java machine loads libraries of its own when its program begins. That is the moment: the
@@ -22,6 +24,8 @@
 mod asker;
 mod class;
 mod machine;
+mod numbers;
+mod seen;
 mod shim;
 
 use std::ffi::{CStr, CString};
@@ -88,7 +92,7 @@ fn begin(is_pinned: bool) {
     if !tools.is_live() || BEGUN.swap(true, Ordering::Relaxed) {
         return tools.end();
     }
-    shim::TOOLS.store(tools.address(), Ordering::Relaxed);
+    machine::set_tools(tools);
     shim::NEEDED.store(connections(), Ordering::Relaxed);
     let done = thread.scoped(|| {
         shim::define(thread)?;
@@ -142,6 +146,13 @@ unsafe extern "C" fn reads(
     }
     // What is loaded is a library's, what is read again is Java's own.
     let patches: &[&[Patch]] = match redefined.is_null() {
+        true if READS_CLOCKS.load(Ordering::Relaxed) => &[
+            &POOLS_OF_LIBRARIES,
+            &POOLS_OF_PROGRAMS,
+            &CONNECTIONS,
+            &NUMBERS,
+            &CACHES,
+        ],
         true => &[&POOLS_OF_LIBRARIES, &POOLS_OF_PROGRAMS, &CONNECTIONS],
         false if READS_CLOCKS.load(Ordering::Relaxed) => &[&GENERATORS, &POOL, &PARTS, &THREADS],
         false => &[&POOL, &PARTS, &THREADS],
@@ -152,9 +163,11 @@ unsafe extern "C" fn reads(
             return;
         };
         let bytes = std::slice::from_raw_parts(bytes, usize::try_from(length).unwrap_or(0));
-        let patched = class::patched(name, bytes, patches);
-        let so_far = patched.as_deref().unwrap_or(bytes);
         let reads_clock = READS_CLOCKS.load(Ordering::Relaxed);
+        let numbered = reads_clock.then(|| class::numbered(name, bytes)).flatten();
+        let so_far = numbered.as_deref().unwrap_or(bytes);
+        let patched = class::patched(name, so_far, patches).or(numbered);
+        let so_far = patched.as_deref().unwrap_or(bytes);
         let redirected = reads_clock.then(|| class::redirected(so_far, &NATIVES));
         let Some(patched) = redirected.flatten().or(patched) else {
             return;
@@ -333,6 +346,54 @@ const CONNECTIONS: [Patch; 4] = [
         "maxSize",
     ),
 ];
+
+/// Generators of Hibernate's ids, which take many from the database at a time, and what asks it.
+const NUMBERS: [Patch; 3] = [
+    numbers("org/hibernate/id/enhanced/SequenceStyleGenerator"),
+    numbers("org/hibernate/id/enhanced/TableGenerator"),
+    // What asks has no name.
+    Patch {
+        class: "",
+        method: "getNextValue",
+        descriptor: "()Lorg/hibernate/id/IntegralDataTypeHolder;",
+        begins: Some(call(&[ALOAD_0], shim::ASKED)),
+        ends: None,
+    },
+];
+
+/// Spring's caches of objects in the process.
+const CACHES: [Patch; 3] = [
+    Patch {
+        class: "org/springframework/cache/support/AbstractValueAdaptingCache",
+        method: "get",
+        descriptor: "(Ljava/lang/Object;)Lorg/springframework/cache/Cache$ValueWrapper;",
+        begins: None,
+        ends: Some((ARETURN, call(&[ALOAD_0, ALOAD_1], shim::SEEN))),
+    },
+    cache("org/springframework/cache/caffeine/CaffeineCache"),
+    cache("org/springframework/cache/concurrent/ConcurrentMapCache"),
+];
+
+const fn cache(class: &'static str) -> Patch {
+    Patch {
+        class,
+        method: "put",
+        descriptor: "(Ljava/lang/Object;Ljava/lang/Object;)V",
+        begins: Some(call(&[ALOAD_0, ALOAD_1, ALOAD_2], shim::PUTS)),
+        ends: None,
+    }
+}
+
+const fn numbers(class: &'static str) -> Patch {
+    Patch {
+        class,
+        method: "generate",
+        descriptor: "(Lorg/hibernate/engine/spi/SharedSessionContractImplementor;\
+                     Ljava/lang/Object;)",
+        begins: Some(call(&[ALOAD_0, ALOAD_2], shim::NUMBERS_FOR)),
+        ends: None,
+    }
+}
 
 const fn call(arguments: &'static [u8], calls: Called) -> Call {
     Call { arguments, calls }

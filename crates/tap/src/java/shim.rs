@@ -2,7 +2,7 @@
 //! something, and what the request draws is put in its place. Pools of threads are handed work.
 
 use std::ffi::CString;
-use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
@@ -10,8 +10,9 @@ use hindcast_taplog::pins::{Caller, Reads};
 use libc::{c_int, c_void};
 
 use super::asker::{asker, caller};
-use super::class::{Called as Method, SHIM, of_natives};
-use super::machine::{Native, Reference, Thread, Tools};
+use super::class::{ASKS_MORE, Called as Method, GIVEN, IS_TAKEN, NUMBER_OF, SHIM, of_natives};
+use super::machine::{Native, Reference, Thread, tools};
+use super::{numbers, seen};
 use crate::{pins, turns};
 
 /// What a generator begins with, and what `ThreadLocalRandom` goes on with.
@@ -54,19 +55,31 @@ pub const WAITS: Method = ("waits", "(Ljava/lang/Object;)V");
 /// How many connections a pool may have.
 pub const CONNECTIONS: Method = ("connections", "(I)I");
 
+/// Hibernate numbers an object, asks the database for numbers, and makes one of them.
+pub const NUMBERS_FOR: Method = ("numbersFor", "(Ljava/lang/Object;Ljava/lang/Object;)V");
+pub const ASKED: Method = ("asked", "(Ljava/lang/Object;)V");
+
+/// Something is put into a cache of the process, and is seen there.
+pub const PUTS: Method = (
+    "puts",
+    "(Ljava/lang/Object;Ljava/lang/Object;Ljava/lang/Object;)V",
+);
+pub const SEEN: Method = (
+    "seen",
+    "(Ljava/lang/Object;Ljava/lang/Object;Ljava/lang/Object;)Ljava/lang/Object;",
+);
+
 /// What stands for methods of the runtime that read the clock, which cannot be patched: they are
 /// native, and compiled code reads the clock by itself.
 pub const MILLIS: Method = ("currentTimeMillis", "()J");
 pub const ADJUSTMENT: Method = ("getNanoTimeAdjustment", "(J)J");
 
-/// The machine's, for marks.
-pub static TOOLS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 /// How many connections a pool has at least; 0 where nothing is replayed.
 pub static NEEDED: AtomicI32 = AtomicI32::new(0);
 
 /// Makes the class of the native methods.
 pub fn define(thread: Thread) -> Option<()> {
-    let all: [(Method, *mut c_void); 23] = [
+    let all: [(Method, *mut c_void); 31] = [
         (SEED, seed as *mut c_void),
         (NEXT_SEED, next_seed as *mut c_void),
         (STEP_ASIDE, step_aside as *mut c_void),
@@ -88,6 +101,14 @@ pub fn define(thread: Thread) -> Option<()> {
         (GOES_ON, goes_on as *mut c_void),
         (WAITS, waits as *mut c_void),
         (CONNECTIONS, connections as *mut c_void),
+        (NUMBERS_FOR, numbers::numbers_for as *mut c_void),
+        (NUMBER_OF, numbers::number_of as *mut c_void),
+        (GIVEN, numbers::given as *mut c_void),
+        (ASKS_MORE, numbers::asks_more as *mut c_void),
+        (ASKED, numbers::asked as *mut c_void),
+        (IS_TAKEN, numbers::is_taken as *mut c_void),
+        (PUTS, seen::puts as *mut c_void),
+        (SEEN, seen::seen as *mut c_void),
         (MILLIS, millis as *mut c_void),
         (ADJUSTMENT, adjustment as *mut c_void),
     ];
@@ -192,11 +213,6 @@ mod mark {
     pub const NONE: i64 = 0;
     pub const DREW: i64 = 1;
     pub const SEEDED: i64 = 2;
-}
-
-fn tools() -> Tools {
-    // SAFETY: a machine gave it before it could call anything here.
-    unsafe { Tools::given(TOOLS.load(Ordering::Relaxed)) }
 }
 
 unsafe extern "C" fn fill_unless_seeded(

@@ -36,7 +36,8 @@ pub struct RequestFilter {
     /// Ids are ordered within a recorder; across recorders only time is.
     pub ids: Option<RangeInclusive<RequestId>>,
     pub arrived: Option<Range<Micros>>,
-    /// Leave headers and bodies of requests and responses empty: several times faster.
+    /// Leave headers and bodies of requests and responses empty: several times faster. What was
+    /// read of clocks is there.
     pub lean: bool,
 }
 

@@ -59,7 +59,6 @@ impl Streamed for Requests {
     fn without_bulk(mut row: Request) -> Request {
         row.headers = Vec::new();
         row.body = Vec::new();
-        row.clock = Vec::new();
         row.calls = Vec::new();
         row.secrets = Secrets::None;
         if let Response::Answered { headers, body, .. } = &mut row.response {

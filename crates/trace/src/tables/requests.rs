@@ -42,9 +42,7 @@ impl Table for Requests {
             .optional()
             .bulky(),
         Column::new("reason", Kind::Text, Packing::Dictionary).optional(),
-        Column::new("clock", Kind::Binary, Packing::Plain)
-            .optional()
-            .bulky(),
+        Column::new("clock", Kind::Binary, Packing::Plain).optional(),
         Column::new("secrets", Kind::Binary, Packing::Plain)
             .optional()
             .bulky(),

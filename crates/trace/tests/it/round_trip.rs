@@ -167,7 +167,6 @@ proptest! {
         for request in &mut expected.requests {
             request.headers.clear();
             request.body.clear();
-            request.clock.clear();
             request.calls.clear();
             request.secrets = Secrets::None;
             if let Response::Answered { headers, body, .. } = &mut request.response {

@@ -12,8 +12,9 @@ import java.util.UUID;
 
 @Entity
 public class Note {
+    /** From a sequence, of which Hibernate takes 50 numbers at a time. */
     @Id
-    @GeneratedValue(strategy = GenerationType.IDENTITY)
+    @GeneratedValue(strategy = GenerationType.SEQUENCE)
     public Long id;
     @ManyToOne
     @JoinColumn(name = "owner")
