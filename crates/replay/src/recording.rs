@@ -96,10 +96,8 @@ impl RecordedTransaction {
     /// Whether one statement looks, and waits for nobody: its transaction's snapshot is its own.
     fn looks_once(&self, shapes: &Shapes) -> bool {
         let looking = shapes.looking(self.shape);
-        self.isolation == Isolation::ReadCommitted
-            && self.fate != Fate::Aborted
-            && !self.wrote
-            && looking.is_some_and(|all| all.len() <= 1)
+        let looks_once = looking.is_some_and(|all| all.len() <= 1) && !self.wrote;
+        looks_once && self.isolation == Isolation::ReadCommitted && self.fate != Fate::Aborted
     }
 }
 
@@ -316,10 +314,8 @@ impl Recording {
         let mut at = 0;
         for (request, number) in self.requests.iter_mut().zip(0..) {
             let start = at;
-            while own
-                .get(at as usize)
-                .is_some_and(|(owner, _)| owner.0 == number)
-            {
+            let is_own = |at: u32| own.get(at as usize).is_some_and(|it| it.0.0 == number);
+            while is_own(at) {
                 at += 1;
             }
             request.own = start..at;

@@ -47,7 +47,7 @@ pub fn adapt_enums(
         match backup.execute(&statement) {
             Ok(_) => made.push(statement),
             Err(error) if error.is_connection() => return Err(failed(Side::Backup)(error)),
-            // Of a schema that is not there, or of somebody else: whoever needs it fails, and says
+            // Of a schema that is not there, or of somebody else: what needs it fails, and says
             // so.
             Err(_) => {}
         }
