@@ -178,7 +178,7 @@ fn enums_get_the_labels_that_they_have_on_the_primary() {
 #[test]
 fn of_a_table_the_rows_are_kept_that_meet_a_condition() {
     let pair = Pair::shared(
-        "filtered",
+        "rows-filtered",
         "CREATE TABLE orders (id int PRIMARY KEY, region text NOT NULL, note text);
          ALTER TABLE orders REPLICA IDENTITY FULL; ALTER TABLE orders ALTER note SET STORAGE EXTERNAL;
          INSERT INTO orders SELECT i, CASE i % 2 WHEN 0 THEN 'eu' ELSE 'us' END, repeat('x', 3000) FROM generate_series(1, 400) i;
