@@ -59,12 +59,21 @@ pub fn publish(
     let refused = refused("publish the tables");
     let mut connection = connect(url)?;
     let published = published(&mut connection, &names.publication).map_err(&refused)?;
-    let filtered = tables.iter().find(|table| table.rows.is_some());
     let is_right = tables.len() == published.0.len() && tables.iter().all(|it| published.has(it));
     // Whether a condition is the one that is wanted cannot be told.
-    if is_right && filtered.is_none() {
+    if is_right && tables.iter().all(|table| table.rows.is_none()) {
         return Ok(());
     }
+    write(&mut connection, names, tables)
+}
+
+fn write(
+    connection: &mut Connection,
+    names: &Names,
+    tables: &[ReplicatedTable],
+) -> Result<(), SlotError> {
+    let refused = refused("publish the tables");
+    let filtered = tables.iter().find(|table| table.rows.is_some());
     if let Some(table) = filtered
         && connection.server_version() < 150_000
     {
@@ -97,7 +106,7 @@ pub fn publish(
             _ => refused(source),
         })?;
     if filtered.is_some() {
-        must_be_identified(&mut connection, names)?;
+        must_be_identified(connection, names)?;
     }
     connection.execute("COMMIT").map(drop).map_err(refused)
 }
@@ -151,7 +160,7 @@ pub fn publish_also(
         table.rows = rows.cloned().flatten();
         rows.is_some()
     });
-    publish(url, names, &all)
+    write(&mut connection, names, &all)
 }
 
 pub(super) fn published(
