@@ -72,13 +72,13 @@ impl Holder {
             ..self.opening(statements, opening)
         };
         let claim = cx.claim(request, claimed);
-        let like = cx.done_like(claim, claimed);
+        let like = changes_quietly(opening).then(|| cx.done_like(claim, claimed));
         let changed = self.options.code != Code::Recorded;
         if changed && !matches!(claim, Claim::Later | Claim::Wait(_)) {
             cx.entered(Some(claim));
         }
         let served = self.enter_as(claim, opening, statements, cx, plan)?;
-        if let Some(tx) = like.filter(|_| changes_quietly(opening)) {
+        if let Some(tx) = like.flatten() {
             self.follow_ghost(tx, opening, cx)?;
         }
         Ok(served)
@@ -275,7 +275,5 @@ pub(super) fn any_alone(statements: &[&Statement]) -> bool {
 
 /// Whether all that is heard of a statement is how many rows it changed.
 fn changes_quietly(statement: &Statement) -> bool {
-    let returns = statement.fingerprint.text.to_ascii_lowercase();
-    matches!(statement.kind, sql::Kind::Update | sql::Kind::Delete)
-        && !returns.contains("returning")
+    matches!(statement.kind, sql::Kind::Update | sql::Kind::Delete) && !statement.returning
 }
