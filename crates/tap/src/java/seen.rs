@@ -47,8 +47,33 @@ fn objects() -> MutexGuard<'static, Objects> {
     OBJECTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is put into a cache, by this key; what is seen there is told apart from it.
-fn series(thread: Thread, cache: Reference, key: Reference, is_seen: bool) -> Option<Series> {
+/// A place in a cache: the hashes of the cache's name and of the key.
+#[derive(Clone, Copy)]
+struct Slot {
+    cache: u16,
+    key: u16,
+}
+
+impl Slot {
+    /// What is put there.
+    fn put(self) -> Series {
+        self.series(false)
+    }
+
+    /// What is seen there, which is told apart from it.
+    fn seen(self) -> Series {
+        self.series(true)
+    }
+
+    fn series(self, is_seen: bool) -> Series {
+        Series {
+            of: Caller::of(u64::from(self.cache) << 1 | u64::from(is_seen)),
+            numbers: Place(self.key),
+        }
+    }
+}
+
+fn slot(thread: Thread, cache: Reference, key: Reference) -> Option<Slot> {
     let tools = tools();
     let of_cache = match u16::try_from(tools.mark(cache)) {
         Ok(known @ 1..) => known,
@@ -70,9 +95,9 @@ fn series(thread: Thread, cache: Reference, key: Reference, is_seen: bool) -> Op
         true => 0,
         false => unsafe { thread.hash_of(key)? },
     };
-    Some(Series {
-        of: Caller::of(u64::from(of_cache) << 1 | u64::from(is_seen)),
-        numbers: Place((of_key ^ of_key >> 16) as u16),
+    Some(Slot {
+        cache: of_cache,
+        key: (of_key ^ of_key >> 16) as u16,
     })
 }
 
@@ -98,7 +123,7 @@ pub unsafe extern "C" fn puts(
     }
     // SAFETY: as the machine promises.
     let thread = unsafe { Thread::given(thread) };
-    let Some(series) = series(thread, cache, key, false) else {
+    let Some(series) = slot(thread, cache, key).map(Slot::put) else {
         return;
     };
     if !process::board().is_some_and(|board| board.replays()) {
@@ -141,21 +166,18 @@ pub unsafe extern "C" fn seen(
     }
     // SAFETY: as the machine promises.
     let thread = unsafe { Thread::given(thread) };
-    let (Some(seen), Some(put)) = (
-        series(thread, cache, key, true),
-        series(thread, cache, key, false),
-    ) else {
+    let Some(slot) = slot(thread, cache, key) else {
         return wrapper;
     };
     if !process::board().is_some_and(|board| board.replays()) {
-        tell(thread, seen, wrapper);
+        tell(thread, slot.seen(), wrapper);
         return wrapper;
     }
-    match pins::number_again(seen).map(|number| number.value) {
+    match pins::number_again(slot.seen()).map(|number| number.value) {
         None | Some(UNKNOWN) => wrapper,
         Some(NOTHING) => std::ptr::null_mut(),
         Some(number) => {
-            let own = await_object(thread, put, number).and_then(|object| {
+            let own = await_object(thread, slot.put(), number).and_then(|object| {
                 // SAFETY: they are objects, and that is a cache's.
                 unsafe { thread.tell(cache, c"toValueWrapper", WRAPS, object) }
             });
