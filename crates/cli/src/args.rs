@@ -379,10 +379,11 @@ pub struct RangeArgs {
     pub trace: TraceArg,
     #[command(flatten)]
     pub target: TargetArgs,
-    /// First request; default: the first recorded
+    /// First request; default: the first of its recording, which is the last one if `--to` does
+    /// not say so either
     #[arg(long, value_name = "R")]
     pub from: Option<RequestId>,
-    /// Last request; default: the last recorded
+    /// Last request; default: the last of its recording
     #[arg(long, value_name = "R")]
     pub to: Option<RequestId>,
     /// Go on although the recording has gaps in the range

@@ -384,6 +384,9 @@ fn remarks_on(
     }
     let crossed = |gap: &Gap| Remark::CrossedGap { gap: gap.clone() };
     remarks.extend(plan.gaps.iter().map(crossed));
+    remarks.extend(plan.left_out().map(|until| Remark::LeftOut { until }));
+    let pauses = plan.pauses.iter();
+    remarks.extend(pauses.map(|&pause| Remark::CrossedPause { pause }));
     remarks.extend(refused.iter().map(|(statement, &times)| {
         let statement = statement.clone();
         Remark::OutsideWriteRefused { statement, times }

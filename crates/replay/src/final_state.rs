@@ -38,7 +38,7 @@ pub async fn compare(
     shared: &Shared,
 ) -> Result<FinalState, ReplayError> {
     let not = |reason| Ok(FinalState::NotCompared { reason });
-    let Some(expected) = trace.final_state() else {
+    let Some(expected) = &plan.final_state else {
         return not(NotCompared::NotRecorded);
     };
     if !plan.reaches_end {

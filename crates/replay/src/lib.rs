@@ -66,6 +66,7 @@ pub mod shapes;
 pub mod share;
 pub mod shared;
 mod sides;
+mod stretches;
 pub mod transaction;
 pub mod transcript;
 mod turns;

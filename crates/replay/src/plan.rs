@@ -16,7 +16,13 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use hindcast_trace::{Gap, Micros, ReadError, Request, RequestFilter, RequestId, Trace};
+use hindcast_trace::{
+    FinalState, Gap, Micros, ReadError, Request, RequestFilter, RequestId, Trace,
+};
+
+use serde::Serialize;
+
+use crate::stretches::{Span, Stretch, spans, stretches};
 
 /// The requests and the stretch of time that a replay covers.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,8 +41,22 @@ pub struct Plan {
     pub trail: u64,
     /// Gaps that touch the period.
     pub gaps: Vec<Gap>,
-    /// Nothing was recorded after the range, so the recorded final state is the one to end in.
+    /// Nothing was recorded after the range before the recorders stopped, so the final state of
+    /// then is the one to end in.
     pub reaches_end: bool,
+    /// What the tables held when they stopped.
+    pub final_state: Option<FinalState>,
+    /// The last requests of the stretches before the range, if nobody chose where it begins.
+    pub left_out: Vec<RequestId>,
+    /// In the range.
+    pub pauses: Vec<Pause>,
+}
+
+/// The recorders stopped, and others were started: the requests before and after that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Pause {
+    pub after: RequestId,
+    pub before: RequestId,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -84,14 +104,25 @@ impl Plan {
             return Err(PlanError::Empty);
         };
         let latest = spans.last().expect("there is a first").2;
-        let position = |asked: Option<RequestId>, otherwise: usize| match asked {
-            None => Ok(otherwise),
-            Some(asked) => {
-                let found = spans.iter().position(|&(_, _, id)| id == asked);
-                found.ok_or_else(|| missing(trace, asked, earliest, latest))
-            }
+        let position = |asked: RequestId| {
+            let found = spans.iter().position(|&(_, _, id)| id == asked);
+            found.ok_or_else(|| missing(trace, asked, earliest, latest))
         };
-        let (from_at, to_at) = (position(from, 0)?, position(to, spans.len() - 1)?);
+        let stretches = stretches(trace, &spans);
+        let (from, to) = (
+            from.map(position).transpose()?,
+            to.map(position).transpose()?,
+        );
+        let (from_at, to_at) = range(&stretches, from, to);
+        let earlier = stretches
+            .iter()
+            .take_while(|stretch| stretch.spans.end <= from_at);
+        let left_out = match from {
+            None => earlier
+                .map(|stretch| spans[stretch.spans.end - 1].2)
+                .collect(),
+            Some(_) => Vec::new(),
+        };
         if from_at > to_at {
             return Err(PlanError::Backwards {
                 from: spans[from_at].2,
@@ -115,12 +146,8 @@ impl Plan {
             .iter()
             .take_while(|&&(arrived, ..)| arrived <= ends)
             .count() as u64;
-        let gaps = trace
-            .gaps()
-            .iter()
-            .filter(|gap| gap.from < period.end && gap.to >= period.start)
-            .cloned()
-            .collect();
+        let stretch = of(&stretches, to_at);
+        let reaches_end = to_at + 1 == stretches[stretch].spans.end;
         Ok(Self {
             range: spans[from_at].2..=spans[to_at].2,
             first: spans[start].2,
@@ -128,15 +155,23 @@ impl Plan {
             compared: (to_at - start + 1) as u64,
             lead_in: (from_at - start) as u64,
             trail,
-            gaps,
-            reaches_end: to_at + 1 == spans.len(),
+            gaps: gaps(trace, &period),
+            reaches_end,
+            final_state: stretches[stretch].final_state(trace).cloned(),
+            left_out,
+            pauses: pauses(&stretches, &spans, from_at..=to_at),
             // Ghosts run on after the last request.
-            period: if to_at + 1 == spans.len() {
-                period.start..Micros::MAX
+            period: if reaches_end {
+                period.start..stretches[stretch].period.end
             } else {
                 period
             },
         })
+    }
+
+    /// [`Plan::left_out`], if there is anything.
+    pub fn left_out(&self) -> Option<Vec<RequestId>> {
+        (!self.left_out.is_empty()).then(|| self.left_out.clone())
     }
 
     /// Whether a request is sent again.
@@ -151,31 +186,49 @@ impl Plan {
     }
 }
 
+fn gaps(trace: &Trace, period: &Range<Micros>) -> Vec<Gap> {
+    let touches = |gap: &&Gap| gap.from < period.end && gap.to >= period.start;
+    trace.gaps().iter().filter(touches).cloned().collect()
+}
+
+fn pauses(stretches: &[Stretch], spans: &[Span], range: RangeInclusive<usize>) -> Vec<Pause> {
+    let begins = stretches.iter().map(|stretch| stretch.spans.start);
+    let within = begins.filter(|begin| begin > range.start() && begin <= range.end());
+    let pause = |begin: usize| Pause {
+        after: spans[begin - 1].2,
+        before: spans[begin].2,
+    };
+    within.map(pause).collect()
+}
+
+/// The stretch that has this request.
+fn of(stretches: &[Stretch], at: usize) -> usize {
+    let begun = stretches.partition_point(|stretch| stretch.spans.start <= at);
+    begun.saturating_sub(1)
+}
+
+/// From where to where, by positions. What is not given is an end of the stretch of what is; or of
+/// the last one. Where that begins, the database has to be there.
+fn range(stretches: &[Stretch], from: Option<usize>, to: Option<usize>) -> (usize, usize) {
+    let end = |at: usize| stretches[at..].iter().skip(1).find(|next| next.has_base);
+    let to = to.unwrap_or_else(|| match from.and_then(|from| end(of(stretches, from))) {
+        Some(next) => next.spans.start - 1,
+        None => stretches[stretches.len() - 1].spans.end - 1,
+    });
+    let from = from.unwrap_or_else(|| {
+        let until = &stretches[..=of(stretches, to)];
+        let with_base = until.iter().rfind(|stretch| stretch.has_base);
+        with_base.map_or(0, |stretch| stretch.spans.start)
+    });
+    (from, to)
+}
+
 fn missing(trace: &Trace, asked: RequestId, first: RequestId, last: RequestId) -> PlanError {
     let pruned = trace.pruned().iter().flat_map(|pruned| &pruned.ids);
     match pruned.into_iter().any(|ids| ids.contains(&asked)) {
         true => PlanError::Pruned { asked, first, last },
         false => PlanError::NoSuchRequest { asked, first, last },
     }
-}
-
-/// Arrival, end and number of a request.
-pub(crate) type Span = (Micros, Micros, RequestId);
-
-/// All requests in order of arrival. Only what a plan needs of them is kept.
-pub(crate) fn spans(trace: &Trace) -> Result<Vec<Span>, ReadError> {
-    let filter = RequestFilter {
-        lean: true,
-        ..Default::default()
-    };
-    let span = |request: Request| {
-        let ended = request.ended.max(request.arrived);
-        (request.arrived, ended, request.id)
-    };
-    let requests = trace.requests(filter).map(|request| request.map(span));
-    let mut spans = requests.collect::<Result<Vec<_>, _>>()?;
-    spans.sort_unstable();
-    Ok(spans)
 }
 
 /// The positions at which no earlier request is in flight.
@@ -219,5 +272,26 @@ mod tests {
         check(&[(0, 10), (10, 20)], 1, 0);
         // Never quiet: back to the first.
         check(&[(0, 100), (10, 20), (30, 40)], 2, 0);
+    }
+
+    #[test]
+    fn what_is_not_given_is_an_end_of_the_stretch_with_a_base() {
+        let stretch = |spans, has_base| Stretch {
+            spans,
+            period: 0..1,
+            has_base,
+        };
+        let each = [
+            stretch(0..2, true),
+            stretch(2..4, true),
+            stretch(4..6, false),
+        ];
+        assert_eq!(range(&each, None, None), (2, 5));
+        assert_eq!(range(&each, None, Some(3)), (2, 3));
+        assert_eq!(range(&each, None, Some(1)), (0, 1));
+        assert_eq!(range(&each, Some(1), None), (1, 1));
+        assert_eq!(range(&each, Some(3), None), (3, 5));
+        assert_eq!(range(&each, Some(1), Some(4)), (1, 4));
+        assert_eq!(range(&[stretch(0..2, false)], None, None), (0, 1));
     }
 }

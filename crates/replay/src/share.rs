@@ -290,8 +290,9 @@ impl Sharing<'_> {
             self.out.write(0, Record::Gap(gap.clone()));
         }
         // Digests are over rows without the columns of the recorder's rules.
-        let last = self.trace.final_state();
-        if let Some(last) = last.filter(|_| self.start.plan.reaches_end && self.as_recorded()) {
+        let plan = &self.start.plan;
+        let last = plan.final_state.as_ref();
+        if let Some(last) = last.filter(|_| plan.reaches_end && self.as_recorded()) {
             self.done.final_state = true;
             self.out.write(0, Record::FinalState(last.clone()));
         }

@@ -5,6 +5,8 @@ pub use hindcast_wire::answered::Answer;
 pub use hindcast_wire::spoken::Spoken;
 use serde::Serialize;
 
+use crate::plan::Pause;
+
 /// The outcome of a replay.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
@@ -272,6 +274,14 @@ pub enum Remark {
     },
     CrossedGap {
         gap: Gap,
+    },
+    /// Stretches of the trace before the one that was chosen, by their last requests.
+    LeftOut {
+        until: Vec<RequestId>,
+    },
+    CrossedPause {
+        #[serde(flatten)]
+        pause: Pause,
     },
     /// Requests that were not answered originally would have done more than is recorded of them.
     CutOff {

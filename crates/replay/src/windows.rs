@@ -9,8 +9,9 @@ use std::ops::Range;
 
 use hindcast_trace::{Micros, RequestId, Trace};
 
-use crate::plan::{PlanError, Span, quiet, spans};
+use crate::plan::{PlanError, quiet};
 use crate::restore::StartError;
+use crate::stretches::{Span, spans, stretches};
 
 /// The range of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +46,13 @@ pub fn windows(trace: &Trace, size: NonZero<u64>) -> Result<Vec<Window>, StartEr
         }
     };
     let size = usize::try_from(size.get()).unwrap_or(usize::MAX);
-    Ok(divide(&places, spans.len(), size).map(window).collect())
+    let begins: Vec<usize> = stretches(trace, &spans)
+        .iter()
+        .map(|stretch| stretch.spans.start)
+        .collect();
+    Ok(divide(&places, &begins, spans.len(), size)
+        .map(window)
+        .collect())
 }
 
 /// Where a window can begin: at requests that arrive when no other one is in flight, all of them
@@ -63,11 +70,17 @@ fn places(spans: &[Span], bases: &[Micros], archived: Option<Micros>) -> Vec<usi
     quiet(spans).filter(is_place).collect()
 }
 
-/// `places` ascend and are below `end`.
-fn divide(places: &[usize], end: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
+/// `places` ascend and are below `end`. No window goes on over one of `pauses`.
+fn divide(
+    places: &[usize],
+    pauses: &[usize],
+    end: usize,
+    size: usize,
+) -> impl Iterator<Item = Range<usize>> {
     let mut begins: Vec<usize> = Vec::new();
     for &place in places {
-        if begins.last().is_none_or(|begin| place - begin >= size) {
+        let is_enough = |begin: &usize| place - begin >= size || pauses.contains(&place);
+        if begins.last().is_none_or(is_enough) {
             begins.push(place);
         }
     }
@@ -118,11 +131,14 @@ mod tests {
 
     #[test]
     fn a_window_has_as_many_as_asked_for_or_a_few_more() {
-        let divided = |size| divide(&[0, 2, 4, 6], 7, size).collect::<Vec<_>>();
+        let divided = |size| divide(&[0, 2, 4, 6], &[], 7, size).collect::<Vec<_>>();
         assert_eq!(divided(1), [0..2, 2..4, 4..6, 6..7]);
         assert_eq!(divided(3), [0..4, 4..7]);
         assert_eq!(divided(100).first(), Some(&(0..7)));
         assert_eq!(divided(100).len(), 1);
-        assert_eq!(divide(&[], 7, 3).count(), 0);
+        assert_eq!(divide(&[], &[], 7, 3).count(), 0);
+        // One was stopped at 4, another at 5, where none can begin.
+        let divided = divide(&[0, 2, 4, 6], &[0, 4, 5], 7, 100).collect::<Vec<_>>();
+        assert_eq!(divided, [0..4, 4..7]);
     }
 }

@@ -97,7 +97,7 @@ async fn recorded(
             "the range ends before the recording does, so nothing holds the state that it ended in",
         ));
     }
-    let Some(expected) = trace.final_state() else {
+    let Some(expected) = &plan.final_state else {
         return Ok(Original::none(
             "the recording does not say what the tables held at its end",
         ));

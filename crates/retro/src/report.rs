@@ -3,6 +3,7 @@
 //! Everything that can be numerous is counted exactly and described up to a limit, and is grouped
 //! so that ten thousand differences of one kind read as one.
 
+use hindcast_replay::plan::Pause;
 use hindcast_replay::verdict::Learning;
 use hindcast_trace::{Gap, Micros, RequestId, TransactionId};
 use serde::Serialize;
@@ -445,6 +446,14 @@ pub enum Remark {
     },
     CrossedGap {
         gap: Gap,
+    },
+    /// Stretches of the trace before the one that was chosen, by their last requests.
+    LeftOut {
+        until: Vec<RequestId>,
+    },
+    CrossedPause {
+        #[serde(flatten)]
+        pause: Pause,
     },
     OutsideWriteRefused {
         statement: String,

@@ -27,7 +27,7 @@ use hindcast_replay::verdict;
 use hindcast_replay::{Hooks, Recording, ReplayError, ReplayOptions, Setting, Start};
 use hindcast_rewind::{Options as RewindOptions, Rewound};
 use hindcast_state::StateError;
-use hindcast_trace::{self as trace, Micros, ReadError, RequestId, Trace};
+use hindcast_trace::{self as trace, Gap, Micros, ReadError, RequestId, Trace};
 
 use crate::baseline::{self, BaselineError, Choice, Original};
 use crate::causes::{self, Provenance};
@@ -554,13 +554,12 @@ impl Attempt<'_> {
                 transactions: unattributed,
             });
         }
-        remarks.extend(
-            self.start
-                .plan
-                .gaps
-                .iter()
-                .map(|gap| Remark::CrossedGap { gap: gap.clone() }),
-        );
+        let plan = &self.start.plan;
+        let crossed = |gap: &Gap| Remark::CrossedGap { gap: gap.clone() };
+        remarks.extend(plan.gaps.iter().map(crossed));
+        remarks.extend(plan.left_out().map(|until| Remark::LeftOut { until }));
+        let pauses = plan.pauses.iter();
+        remarks.extend(pauses.map(|&pause| Remark::CrossedPause { pause }));
         remarks.extend(done.refused.iter().map(|(statement, &times)| {
             Remark::OutsideWriteRefused {
                 statement: statement.clone(),

@@ -39,6 +39,7 @@ mod protect;
 mod prune;
 #[path = "../../../crates/trace/tests/it/common/python.rs"]
 mod python;
+mod recorded_again;
 mod redaction;
 mod retro;
 mod retro_faults;

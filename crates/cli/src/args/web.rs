@@ -48,10 +48,10 @@ pub struct ExportArgs {
     /// `hindcast replay` runs it on any machine with a Postgres
     #[arg(long, value_name = "DIR")]
     pub redact: Option<PathBuf>,
-    /// With --redact: the first request; default: the first recorded
+    /// With --redact: the first request; default: as of `hindcast replay`
     #[arg(long, value_name = "R", requires = "redact")]
     pub from: Option<RequestId>,
-    /// With --redact: the last request; default: the last recorded
+    /// With --redact: the last request; default: likewise
     #[arg(long, value_name = "R", requires = "redact")]
     pub to: Option<RequestId>,
     /// With --redact: leave this out as well, beside what the recording leaves out and what is left

@@ -2,10 +2,13 @@
 
 use std::fmt::Write;
 
+use hindcast_replay::plan::Pause;
 use hindcast_replay::verdict::{
     BodySeen, Counts, Divergence, DivergenceKind, FinalState, Learning, NotCompared, Position,
     Remark, Suspicion, Verdict,
 };
+
+use hindcast_trace::RequestId;
 
 use super::format::{count, cut, duration, thousands};
 use super::sides;
@@ -389,6 +392,26 @@ pub fn moved_reads(reads: u64, statements: &[String]) -> String {
 }
 
 /// What a service drew otherwise, and what became of that.
+/// Of a trace into which several recorders recorded one after the other.
+pub fn left_out(until: &[RequestId]) -> String {
+    let last = until.last().map(ToString::to_string).unwrap_or_default();
+    match until.len() {
+        1 => format!(
+            "an earlier recording in this trace, which ends with request {last}, is left out: --to {last} runs that one"
+        ),
+        several => format!(
+            "{several} earlier recordings in this trace are left out: --to {last} runs the one before this"
+        ),
+    }
+}
+
+pub fn crossed_pause(pause: Pause) -> String {
+    let Pause { after, before } = pause;
+    format!(
+        "recording had stopped after request {after}, and began anew before {before}: what happened to the database in between is not known, and this service was not started anew. --from {before} begins there"
+    )
+}
+
 pub fn learned(learning: &Learning) -> String {
     let mut text = format!(
         "drawn by the service: {} were learned from responses and put into {}; {} and {} are the \
@@ -475,6 +498,8 @@ fn remark(remark: &Remark) -> String {
             count(*requests, "request")
         ),
         Remark::CrossedGap { gap } => hindcast_view::gap_text(gap),
+        Remark::LeftOut { until } => left_out(until),
+        Remark::CrossedPause { pause } => crossed_pause(*pause),
         Remark::OutsideWriteRefused { statement, times } => {
             format!(
                 "refused {times}×, outside any request: {} (--allow-outside-writes lets it through)",

@@ -34,6 +34,6 @@ async fn a_locked_table_does_not_hold_the_end_of_a_recording() {
     ] {
         assert!(reason.contains(part), "no {part:?} in {reason}");
     }
-    assert!(recorded.trace.final_state().is_none());
+    assert!(recorded.trace.final_states().is_empty());
     drop(other);
 }

@@ -471,7 +471,7 @@ async fn the_final_state_is_what_the_tables_hold() {
     };
     let (summary, recorded) = stage.end().await;
     assert_eq!(summary.final_state.unwrap().tables, digests);
-    let state = recorded.trace.final_state().unwrap();
+    let state = recorded.trace.final_states().last().unwrap();
     assert_eq!(state.tables, digests);
     let note = state
         .tables

@@ -212,11 +212,6 @@ impl Trace {
         &self.small.final_states
     }
 
-    /// The last one.
-    pub fn final_state(&self) -> Option<&FinalState> {
-        self.small.final_states.last()
-    }
-
     pub fn request_count(&self) -> u64 {
         self.segments
             .iter()

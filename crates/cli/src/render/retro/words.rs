@@ -524,6 +524,8 @@ fn remark(remark: &Remark) -> String {
             "{}. What is missing there may show as a difference",
             hindcast_view::gap_text(gap)
         ),
+        Remark::LeftOut { until } => crate::render::verdict::left_out(until),
+        Remark::CrossedPause { pause } => crate::render::verdict::crossed_pause(*pause),
         Remark::OutsideWriteRefused { statement, times } => format!(
             "refused {}×, outside any request: {} (--allow-outside-writes lets it through)",
             thousands(*times),
