@@ -9,8 +9,7 @@ use hindcast_execlog::Config;
 use hindcast_execlog::board::ReportKind;
 use hindcast_execlog::config::{self, FileId, Instructions, Order, Policy, Run, Waiting};
 use hindcast_execlog::files::{End, is_first};
-use hindcast_interpose::InterfaceError;
-use hindcast_interpose::c::stubbed;
+use hindcast_interpose::{Built, InterfaceError};
 
 use crate::beside::{self, Pair};
 pub use crate::error::ExecError;
@@ -69,6 +68,17 @@ pub enum ChosenInterface {
 impl ChosenInterface {
     /// Reads an annotated header, generates its stubs and compiles them.
     pub fn from_header(header: &Path) -> Result<ChosenInterface, InterfaceError> {
+        Self::built(|folder| hindcast_interpose::build(header, folder))
+    }
+
+    /// MPI, as it is installed here.
+    pub fn mpi() -> Result<ChosenInterface, InterfaceError> {
+        Self::built(hindcast_interpose::build_mpi)
+    }
+
+    fn built(
+        build: impl FnOnce(&Path) -> Result<Built, InterfaceError>,
+    ) -> Result<ChosenInterface, InterfaceError> {
         let unwritable = |source| InterfaceError::Write {
             path: std::env::temp_dir(),
             source,
@@ -76,18 +86,15 @@ impl ChosenInterface {
         let folder =
             hindcast_private::temporary_folder(std::env::temp_dir(), "hindcast-interface-")
                 .map_err(unwritable)?;
-        let built = hindcast_interpose::build(header, folder.path())?;
+        let built = build(folder.path())?;
         let library = std::fs::read(&built.library).map_err(|source| InterfaceError::Read {
             path: built.library.clone(),
             source,
         })?;
-        let functions = stubbed(&built.interface)
-            .map(|function| function.name.clone())
-            .collect();
         Ok(ChosenInterface::Own {
             name: built.interface.name,
             library,
-            functions,
+            functions: built.functions,
         })
     }
 

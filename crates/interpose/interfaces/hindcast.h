@@ -78,7 +78,9 @@
 /* How failure shows, so that errno is recorded with it: fails(minus1), fails(null); fails(nonzero) fails by its result alone;
  * fails(never) is the default. System calls (kernel) need nothing: the kernel's way is known. */
 #define fails(...) __attribute__((annotate("hindcast fails(" #__VA_ARGS__ ")")))
-/* Known, and its code is written by hand. */
+/* Known, and its code is written by hand: of an interface of your own, in the C file of the same name beside the header, if there
+ * is one, by hindcast_runtime.h. Its number there is HINDCAST_NUMBER_<name>. A size may be had from such a function: it is called
+ * before the call that needs it. */
 #define by_hand HINDCAST_KEYWORD(by_hand)
 /* Touches nothing outside the program: never interposed. */
 #define harmless HINDCAST_KEYWORD(harmless)

@@ -47,6 +47,13 @@ void *hindcast_real(const struct hindcast_call *, void *copy);
 void hindcast_free(struct hindcast_call *, void *copy);
 void hindcast_prepare(struct hindcast_call *, unsigned long key, void *buffer, long bytes);
 void hindcast_commit(struct hindcast_call *, unsigned long key, long bytes);
+/* The whole buffer may have been filled; with `again` another transfer into it follows under this key. */
+void hindcast_arrived(struct hindcast_call *, unsigned long key, int again);
+void hindcast_forget(unsigned long key);
+
+/* ---- What cannot be recorded ---- */
+
+void hindcast_ends(const char *because);
 
 /* ---- Descriptors ---- */
 

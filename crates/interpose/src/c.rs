@@ -7,16 +7,26 @@ use std::fmt::Write;
 use crate::InterfaceError;
 use crate::model::*;
 
-/// The functions of the interface that get a stub, in the order of their numbers.
-pub fn stubbed(interface: &Interface) -> impl Iterator<Item = &Function> {
+/// The functions of the interface that are recorded, in the order of their numbers: those that get a
+/// stub here, and those that `by_hand` has one of.
+pub fn recorded(interface: &Interface, by_hand: bool) -> impl Iterator<Item = &Function> {
     interface
         .functions
         .iter()
-        .filter(|function| function.code == Code::Library)
+        .filter(move |function| match function.code {
+            Code::Library => true,
+            Code::ByHand { .. } => by_hand,
+            _ => false,
+        })
 }
 
-/// A whole C file. `header` is what it includes for the types.
-pub fn file(interface: &Interface, header: &str) -> Result<String, InterfaceError> {
+/// A whole C file. `header` is what it includes for the types, `by_hand` for the functions that
+/// somebody wrote.
+pub fn file(
+    interface: &Interface,
+    header: &str,
+    by_hand: Option<&str>,
+) -> Result<String, InterfaceError> {
     if let Some(function) = interface
         .functions
         .iter()
@@ -43,7 +53,7 @@ pub fn file(interface: &Interface, header: &str) -> Result<String, InterfaceErro
         "#define least hindcast_least\n#define greatest hindcast_greatest\n#define length hindcast_length\n\
          #define length_within hindcast_length_within\n#define sync_key hindcast_sync_key\n\n",
     );
-    let functions: Vec<_> = stubbed(interface).collect();
+    let functions: Vec<_> = recorded(interface, by_hand.is_some()).collect();
     text.push_str("static const char *const hindcast_names[] = {\n");
     for function in &functions {
         let _ = writeln!(text, "    \"{}\",", function.name);
@@ -55,8 +65,21 @@ pub fn file(interface: &Interface, header: &str) -> Result<String, InterfaceErro
          hindcast_first = hindcast_interface(hindcast_names, sizeof(hindcast_names) / sizeof(*hindcast_names));\n}\n\n\
          static unsigned hindcast_number(unsigned index)\n{\n    return hindcast_first ? hindcast_first + index : 0;\n}\n",
     );
-    for (index, function) in functions.iter().enumerate() {
-        stub(&mut text, function, index);
+    let (mut asked, mut written) = (Vec::new(), functions.iter().enumerate().collect::<Vec<_>>());
+    if let Some(by_hand) = by_hand {
+        text.push_str("\nenum {\n");
+        written.retain(|(index, function)| {
+            let is_by_hand = function.code != Code::Library;
+            if is_by_hand {
+                let _ = writeln!(text, "    HINDCAST_NUMBER_{} = {index},", function.name);
+                asked.push(function.name.as_str());
+            }
+            !is_by_hand
+        });
+        let _ = writeln!(text, "}};\n#include \"{by_hand}\"");
+    }
+    for (index, function) in written {
+        stub(&mut text, function, index, &asked)?;
     }
     Ok(text)
 }
@@ -97,7 +120,12 @@ pub(crate) const KEYWORDS: [&str; 32] = [
     "HINDCAST_TEXT",
 ];
 
-fn stub(text: &mut String, function: &Function, index: usize) {
+fn stub(
+    text: &mut String,
+    function: &Function,
+    index: usize,
+    by_hand: &[&str],
+) -> Result<(), InterfaceError> {
     let name = &function.name;
     for (parameter_index, parameter) in function.parameters.iter().enumerate() {
         if let Transfer::Callback(callback) = &parameter.transfer {
@@ -121,7 +149,8 @@ fn stub(text: &mut String, function: &Function, index: usize) {
     if function.reproduce {
         reproduced(text, function, &call);
     } else {
-        recorded(text, function, index, &names, &call);
+        let function = asks_before(text, function.clone(), by_hand)?;
+        through_the_log(text, &function, index, &names, &call);
     }
     text.push_str("}\n");
     for alias in &function.aliases {
@@ -130,6 +159,42 @@ fn stub(text: &mut String, function: &Function, index: usize) {
             "extern __typeof__({name}) {alias} __attribute__((alias(\"{name}\")));"
         );
     }
+    Ok(())
+}
+
+/// Sizes that are had from functions by hand: these are recorded calls of their own, and come before
+/// this one.
+fn asks_before(
+    text: &mut String,
+    mut function: Function,
+    by_hand: &[&str],
+) -> Result<Function, InterfaceError> {
+    for (place, parameter) in function.parameters.iter_mut().enumerate() {
+        let (Transfer::In(size) | Transfer::Out(size) | Transfer::InOut(size)) =
+            &mut parameter.transfer
+        else {
+            continue;
+        };
+        if !size.value.calls(by_hand) {
+            continue;
+        }
+        if size.uses_result {
+            return Err(InterfaceError::Contradiction {
+                place: parameter.place.clone(),
+                what: format!(
+                    "`{}`: a function by hand is asked before the call, and there is no `result` then",
+                    size.text
+                ),
+            });
+        }
+        let _ = writeln!(
+            text,
+            "    long hindcast_asked_{place} = (long)({});",
+            size.text
+        );
+        size.text = format!("hindcast_asked_{place}");
+    }
+    Ok(function)
 }
 
 /// Runs the same in both runs and leaves nothing in the log.
@@ -148,7 +213,13 @@ fn reproduced(text: &mut String, function: &Function, call: &str) {
     };
 }
 
-fn recorded(text: &mut String, function: &Function, index: usize, names: &[&str], call: &str) {
+fn through_the_log(
+    text: &mut String,
+    function: &Function,
+    index: usize,
+    names: &[&str],
+    call: &str,
+) {
     let name = &function.name;
     let is_void = function.result == Type::Void;
     let _ = writeln!(
@@ -303,7 +374,10 @@ fn before(text: &mut String, function: &Function) {
             sync.key.text
         );
     }
-    if let Some(prepare) = &function.prepare {
+    // A key that the call itself gives is nobody's before.
+    if let Some(prepare) = &function.prepare
+        && !reads_what_is_given(function, &prepare.key.value)
+    {
         let _ = writeln!(
             text,
             "    hindcast_sync_before(hindcast, (unsigned long)({}));",
@@ -317,6 +391,17 @@ fn before(text: &mut String, function: &Function) {
             commit.key.text
         );
     }
+}
+
+/// Whether a value stands in memory that the call writes.
+fn reads_what_is_given(function: &Function, value: &Value) -> bool {
+    let is_given = |part: &Value| match part {
+        Value::Parameter(name) => function
+            .parameter(name)
+            .is_some_and(|(_, parameter)| matches!(parameter.transfer, Transfer::Out(_))),
+        _ => false,
+    };
+    value.any(&|part| matches!(part, Value::Load { address, .. } if address.any(&is_given)))
 }
 
 fn after(text: &mut String, function: &Function, index: usize) {

@@ -13,6 +13,10 @@ pub enum InterfaceError {
         command: String,
         source: std::io::Error,
     },
+    #[error(
+        "cannot run `mpicc`, which says where MPI's header is; install libopenmpi-dev or libmpich-dev"
+    )]
+    NoMpi,
     #[error("the C compiler refuses {}:\n{}", header.display(), message.trim_end())]
     Compiler { header: PathBuf, message: String },
     #[error("cannot read {}: {source}", path.display())]

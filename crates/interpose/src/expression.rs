@@ -70,23 +70,9 @@ impl<'a> Scope<'a> {
         let value = translation.value(&node).map_err(wrong)?;
         Ok(Expression {
             text: text.to_owned(),
-            uses_result: uses_result(&value),
+            uses_result: value.any(&|part| *part == Value::Result),
             value,
         })
-    }
-}
-
-fn uses_result(value: &Value) -> bool {
-    match value {
-        Value::Result => true,
-        Value::Constant(_) | Value::Parameter(_) => false,
-        Value::Load { address, .. } => uses_result(address),
-        Value::Unary(_, value) | Value::Cast { value, .. } => uses_result(value),
-        Value::Binary(_, left, right) => uses_result(left) || uses_result(right),
-        Value::Conditional(condition, yes, no) => {
-            uses_result(condition) || uses_result(yes) || uses_result(no)
-        }
-        Value::Call(_, arguments) => arguments.iter().any(uses_result),
     }
 }
 

@@ -38,7 +38,7 @@ mod source;
 
 use std::path::{Path, PathBuf};
 
-pub use build::{Built, build, write_headers};
+pub use build::{Built, build, build_mpi, write_headers};
 pub use error::InterfaceError;
 pub use reading::{read, read_preprocessed};
 

@@ -239,6 +239,29 @@ pub enum Value {
     Call(String, Vec<Value>),
 }
 
+impl Value {
+    /// Whether it, or a value that it is made of, is such a one.
+    pub fn any(&self, is: &dyn Fn(&Value) -> bool) -> bool {
+        is(self)
+            || match self {
+                Value::Constant(_) | Value::Parameter(_) | Value::Result => false,
+                Value::Load { address: value, .. }
+                | Value::Unary(_, value)
+                | Value::Cast { value, .. } => value.any(is),
+                Value::Binary(_, left, right) => left.any(is) || right.any(is),
+                Value::Conditional(condition, yes, no) => {
+                    condition.any(is) || yes.any(is) || no.any(is)
+                }
+                Value::Call(_, arguments) => arguments.iter().any(|argument| argument.any(is)),
+            }
+    }
+
+    /// Whether it takes a call of one of these functions.
+    pub fn calls(&self, names: &[&str]) -> bool {
+        self.any(&|value| matches!(value, Value::Call(name, _) if names.contains(&name.as_str())))
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unary {
     Negate,

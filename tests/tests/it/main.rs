@@ -15,6 +15,7 @@ mod exec_beside;
 mod exec_follow;
 mod exec_interfaces;
 mod exec_locks;
+mod exec_mpi;
 mod exec_orders;
 mod exec_processes;
 mod exec_programs;

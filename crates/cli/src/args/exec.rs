@@ -100,7 +100,7 @@ pub struct ExecArgs {
         help_heading = "Recording"
     )]
     pub one_at_a_time: bool,
-    /// A higher interface to cut at: libc (always), sqlite3, or an annotated header of your own;
+    /// A higher interface to cut at: libc (always), sqlite3, mpi, or an annotated header of your own;
     /// may be given more than once
     #[arg(
         long = "interface",
@@ -220,6 +220,7 @@ pub enum Waiting {
 pub enum Interface {
     Libc,
     Sqlite3,
+    Mpi,
     Header(PathBuf),
 }
 
@@ -230,9 +231,10 @@ impl FromStr for Interface {
         match text {
             "libc" => Ok(Interface::Libc),
             "sqlite3" => Ok(Interface::Sqlite3),
+            "mpi" => Ok(Interface::Mpi),
             header if header.ends_with(".h") => Ok(Interface::Header(header.into())),
             other => Err(format!(
-                "{other:?} is neither libc, sqlite3, nor a header PATH.h"
+                "{other:?} is neither libc, sqlite3, mpi, nor a header PATH.h"
             )),
         }
     }

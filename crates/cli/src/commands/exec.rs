@@ -1,6 +1,8 @@
 //! `hindcast exec`
 
+use std::error::Error;
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::Write;
 
 use hindcast_exec::gdb::{self, Debugger, LogicalTime};
@@ -122,16 +124,21 @@ fn interfaces(given: &[Interface]) -> Result<Vec<ChosenInterface>, CliError> {
         match interface {
             Interface::Libc => {}
             Interface::Sqlite3 => chosen.push(ChosenInterface::Sqlite3),
+            Interface::Mpi => chosen.push(usable("mpi", ChosenInterface::mpi())?),
             Interface::Header(header) => {
-                let own = ChosenInterface::from_header(header).map_err(|error| {
-                    let what = format!("the interface {} cannot be used", header.display());
-                    CliError::because(what, &error)
-                })?;
-                chosen.push(own);
+                let own = ChosenInterface::from_header(header);
+                chosen.push(usable(header.display(), own)?);
             }
         }
     }
     Ok(chosen)
+}
+
+fn usable(
+    name: impl Display,
+    built: Result<ChosenInterface, impl Error + 'static>,
+) -> Result<ChosenInterface, CliError> {
+    built.map_err(|error| CliError::because(format!("the interface {name} cannot be used"), &error))
 }
 
 fn replay(args: ExecArgs) -> Result<Exit, CliError> {

@@ -32,7 +32,7 @@ fn an_interface_of_ones_own_is_one_library_with_its_functions() {
     )
     .expect("writable");
     let built = build(&header, folder.path()).expect("a C compiler, and good code");
-    assert_eq!(built.stubs, 5);
+    assert_eq!(built.functions.len(), 5);
     let data = std::fs::read(&built.library).expect("there");
     use object::{Object, ObjectSymbol};
     let library = object::File::parse(&*data).expect("ELF");
@@ -58,6 +58,58 @@ fn an_interface_of_ones_own_is_one_library_with_its_functions() {
             "dice_roll",
             "dice_throw"
         ]
+    );
+}
+
+/// Its functions are numbered with the others, and sizes that it knows are asked for before the call.
+#[test]
+fn a_c_file_beside_the_header_has_the_functions_by_hand() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let header = folder.path().join("dice.h");
+    std::fs::write(
+        &header,
+        "#include \"hindcast.h\"\n\
+         long dice_bytes(int sides) by_hand;\n\
+         int dice_fill(out bsize(dice_bytes(sides)) void *values, int sides);\n\
+         int dice_start(out bsize(8) void *value, out int *request) prepare(*request, value);\n",
+    )
+    .expect("writable");
+    std::fs::write(
+        folder.path().join("dice.c"),
+        "long dice_bytes(int sides) { return HINDCAST_NUMBER_dice_bytes + sides; }\n",
+    )
+    .expect("writable");
+    let built = build(&header, folder.path()).expect("a C compiler, and good code");
+    assert_eq!(built.functions, ["dice_bytes", "dice_fill", "dice_start"]);
+    let text = std::fs::read_to_string(folder.path().join("dice_stubs.c")).expect("it was made");
+    let place = |what: &str| {
+        text.find(what)
+            .unwrap_or_else(|| panic!("no {what} in:\n{text}"))
+    };
+    let asked = place("hindcast_asked_0 = (long)(dice_bytes(sides))");
+    assert!(asked < place("hindcast_enter(hindcast, hindcast_number(1))"));
+    place("hindcast_out(hindcast, values, hindcast_asked_0)");
+    // The key of a transfer is what the call gives.
+    place("hindcast_prepare(hindcast, (unsigned long)(*request), value, 8)");
+    assert!(!text.contains("hindcast_sync_before"), "{text}");
+}
+
+#[test]
+fn a_size_by_hand_that_needs_the_result_is_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let header = folder.path().join("dice.h");
+    std::fs::write(
+        &header,
+        "#include \"hindcast.h\"\n\
+         long dice_bytes(int sides) by_hand;\n\
+         int dice_fill(out bsize(dice_bytes(result)) void *values);\n",
+    )
+    .expect("writable");
+    std::fs::write(folder.path().join("dice.c"), "").expect("writable");
+    let error = build(&header, folder.path()).expect_err("there is no result yet");
+    assert!(
+        error.to_string().contains("asked before the call"),
+        "{error}"
     );
 }
 

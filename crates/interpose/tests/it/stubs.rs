@@ -17,7 +17,7 @@ fn interface(text: &str) -> Interface {
 
 /// The stub of the function named `f`, as C.
 fn check_c(text: &str, expected: Expect) {
-    let file = c::file(&interface(text), "test.h").expect("functions of a library");
+    let file = c::file(&interface(text), "test.h", None).expect("functions of a library");
     let start = file.find("hindcast_first + index").expect("the beginning");
     let start = start + file[start..].find("}\n").expect("its end") + 3;
     expected.assert_eq(&file[start..]);
@@ -111,7 +111,7 @@ fn an_interface_of_ones_own_becomes_c() {
 
 #[test]
 fn a_system_call_in_an_interface_of_ones_own_is_refused() {
-    let error = c::file(&interface("int f(int fd) kernel(close);\n"), "test.h")
+    let error = c::file(&interface("int f(int fd) kernel(close);\n"), "test.h", None)
         .expect_err("system calls are built in");
     assert!(
         error.to_string().ends_with("so leave kernel(...) out"),

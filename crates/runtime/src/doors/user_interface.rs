@@ -15,6 +15,7 @@ use std::ffi::{CStr, c_char};
 use crate::doors::foreign::{self, Owner, Upcall};
 use crate::functions::Function;
 use crate::mechanism::call::{Call, Failure};
+use crate::mechanism::detach::{Reason, detach};
 use crate::mechanism::files;
 use crate::state::{names, recording, thread};
 
@@ -236,6 +237,27 @@ pub unsafe extern "C" fn hindcast_prepare(_call: &mut Call, key: u64, buffer: *m
 pub unsafe extern "C" fn hindcast_commit(call: &mut Call, key: u64, size: i64) {
     // SAFETY: the header says so.
     unsafe { foreign::commit(call, key, size.max(0) as usize) };
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn hindcast_arrived(call: &mut Call, key: u64, again: i32) {
+    // SAFETY: the header says so.
+    unsafe { foreign::arrived(call, key, again != 0) };
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn hindcast_forget(key: u64) {
+    foreign::forget(key);
+}
+
+/// Ends recording, if it is recorded: the words complete "recording ended because …".
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn hindcast_ends(because: *const c_char) {
+    // SAFETY: a C string that stays.
+    let because = unsafe { CStr::from_ptr(because) };
+    detach(Reason::Other(
+        because.to_str().unwrap_or("it cannot be recorded"),
+    ));
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]

@@ -27,7 +27,7 @@ pub use enter::{enter, is_in_replay_space};
 pub(crate) use find::next;
 pub use find::{Next, find_but};
 pub use shadows::{Owner, free, release, replace, shadow, take_real};
-pub use transfers::{commit, prepare};
+pub use transfers::{arrived, commit, forget, prepare};
 
 /// Directly before the kernel forks: the child must not find what another thread was changing.
 pub fn lock_for_fork() {
