@@ -13,6 +13,7 @@ use hindcast_spool::{Reception, SharedBoard};
 use hindcast_taplog::board::{Listener, Purpose};
 use hindcast_trace::Trace;
 
+use crate::monitor::Monitor;
 use crate::others::Others;
 pub use crate::others::Outbound;
 use crate::pins::Pins;
@@ -53,6 +54,7 @@ impl Inside {
         launch: Launch,
         gates: Gates,
         mut others: Others,
+        monitor: &Monitor,
     ) -> io::Result<(Self, hindcast_gateway::Listeners)> {
         let mut redirect = redirect(&launch.database, Some(&gates));
         let places = redirect.others.iter_mut().zip(others.places());
@@ -61,7 +63,7 @@ impl Inside {
         let board = Arc::new(SharedBoard::make(Purpose::Replay, &redirect)?);
         let (listeners, folder) = gates.into_parts();
         let turns = Arc::new(Turns::new(&board));
-        others.serve(&turns);
+        others.serve(&turns, monitor);
         let inside = Self {
             reception: Reception::open(board)?,
             preload: Preload::make()?,

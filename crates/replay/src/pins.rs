@@ -99,6 +99,11 @@ impl Pins {
         self.turns.board.forget(line);
     }
 
+    /// The request is over.
+    pub fn answered(&self, request: &Request) {
+        self.turns.answered(request.id);
+    }
+
     /// The request is about to be sent, with the number that is returned. The wall clock shows at
     /// least when it arrived.
     pub fn sending(&self, request: &Request) -> u64 {

@@ -199,7 +199,7 @@ async fn serve(
     }
     let others = Others::open(trace, plan, launch.outbound).await;
     let others = others.map_err(ReplayError::Inside)?;
-    let opened = Inside::open(launch, Gates::open().await?, others);
+    let opened = Inside::open(launch, Gates::open().await?, others, &host.shared.monitor);
     let (inside, gates) = opened.map_err(ReplayError::Inside)?;
     host.turns = Some(Arc::clone(&inside.turns));
     // The service may insist on encryption, if it could have it. Where it could not it would now

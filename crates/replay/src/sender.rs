@@ -504,6 +504,9 @@ impl Exchange {
         let learned = self.shared.learned.as_ref();
         let sent = learned.and_then(|known| known.to_send(&recorded, read.redacted.as_ref()));
         let mut outcome = self.send(sent.as_ref().unwrap_or(&recorded)).await;
+        if let Some(pins) = &self.inside {
+            pins.answered(&recorded);
+        }
         if let Some(learned) = learned {
             outcome = outcome.map(|seen| learned.answered(&recorded, seen));
         }

@@ -320,6 +320,11 @@ pub enum Remark {
         what: String,
         times: u64,
     },
+    /// A request brought somebody else other values than it did, and was answered as it was then.
+    CallDiffered {
+        what: String,
+        times: u64,
+    },
     /// It diverged, and what was sent or run lacked secrets. `request` is the one that diverged,
     /// or else the first that lacked one; `None` for ghosts.
     Redacted {

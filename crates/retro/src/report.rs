@@ -472,6 +472,11 @@ pub enum Remark {
         what: String,
         times: u64,
     },
+    /// A request brought somebody else other values than it did, and was answered as it was then.
+    CallDiffered {
+        what: String,
+        times: u64,
+    },
     NotSentAgain {
         request: RequestId,
         reason: String,

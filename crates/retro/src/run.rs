@@ -768,6 +768,10 @@ fn of_replay(remark: &verdict::Remark) -> Option<Remark> {
             what: what.clone(),
             times: *times,
         }),
+        verdict::Remark::CallDiffered { what, times } => Some(Remark::CallDiffered {
+            what: what.clone(),
+            times: *times,
+        }),
         verdict::Remark::OutsideWriteUndone { statement, times } => {
             Some(Remark::OutsideWriteUndone {
                 statement: statement.clone(),

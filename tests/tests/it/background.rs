@@ -56,6 +56,10 @@ fn load(address: String, number: usize) {
 }
 
 fn record(stage: &Stage, service: &[String]) {
+    record_under(stage, service, load);
+}
+
+fn record_under(stage: &Stage, service: &[String], load: fn(String, usize)) {
     let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
     command
         .arg(stage.trace())
@@ -131,4 +135,53 @@ fn a_late_worker_is_alive_by_the_recorded_row() {
     std::fs::write(&file, "").unwrap();
     let replayed = replay(&stage, &[]).assert_code(0);
     assert!(replayed.stdout.contains("faithful"), "{}", replayed.stdout);
+}
+
+/// A worker in a process of its own takes jobs from a broker that is not there in a replay.
+#[test]
+fn a_worker_gets_the_jobs_of_a_broker_again() {
+    let stage = Stage::new(
+        "queued",
+        "CREATE TABLE job (id serial PRIMARY KEY, text text, result text)",
+    );
+    let mut words = service(&stage);
+    words[1] = repository("tests/services/queued.py").display().to_string();
+    let port = hindcast_tests::stage::free_port();
+    let mut broker = Command::new(&words[0]);
+    broker.args([&words[1], "--broker", &port.to_string()]);
+    let mut broker = Process::start("broker", broker, stage.folder());
+    broker.wait_until_it_listens(port);
+    words.push(port.to_string());
+    record_under(&stage, &words, |address, number| {
+        let mut client = Client::new(address);
+        for job in 0..JOBS {
+            let target = format!("/job/job-{number}-{job}");
+            let answer = client.send("POST", &target, None).unwrap();
+            let left: serde_json::Value = serde_json::from_str(&answer.text()).unwrap();
+            let target = format!("/job/{}", left["job"]);
+            while get(&mut client, &target)["told"].is_null() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let target = format!("/ask/ask-{number}-{job}");
+            let answer = client.send("POST", &target, None).unwrap();
+            let text = format!("ASK-{number}-{job}");
+            assert!(answer.text().contains(&text), "{}", answer.text());
+        }
+    });
+    drop(broker);
+    let recorded: BTreeSet<String> = done_since(&stage).into_iter().collect();
+    assert_eq!(recorded.len(), 2 * CLIENTS * JOBS);
+    for _ in 0..2 {
+        let replayed = replay(&stage, &[]).assert_code(0);
+        assert!(replayed.stdout.contains("faithful"), "{}", replayed.stdout);
+        assert!(!replayed.stdout.contains("refused"), "{}", replayed.stdout);
+        // The message names the process that left it.
+        let told = "with other values than recorded, and answered as then: LPUSH jobs";
+        assert!(replayed.stdout.contains(told), "{}", replayed.stdout);
+        let again = done_since(&stage);
+        let once: BTreeSet<String> = again.iter().cloned().collect();
+        assert_eq!(again.len(), once.len(), "each job once: {again:?}");
+        assert!(once.is_subset(&recorded), "{again:?}");
+        assert!(2 * once.len() > recorded.len(), "{again:?}");
+    }
 }

@@ -479,6 +479,13 @@ pub fn call_not_recorded(what: &str, times: u64) -> String {
     )
 }
 
+pub fn call_differed(what: &str, times: u64) -> String {
+    format!(
+        "brought {times}× with other values than recorded, and answered as then: {}",
+        cut(what, 160)
+    )
+}
+
 fn remark(remark: &Remark) -> String {
     match remark {
         Remark::ReadCommitted { transactions } => {
@@ -512,6 +519,7 @@ fn remark(remark: &Remark) -> String {
             count(*transactions, "transaction")
         ),
         Remark::CallNotRecorded { what, times } => call_not_recorded(what, *times),
+        Remark::CallDiffered { what, times } => call_differed(what, *times),
         Remark::NotPinned { what } => format!("not pinned: {what}"),
         Remark::UnattributedTransactions { transactions } => unattributed(*transactions),
         Remark::NotSentAgain { request, reason } => {

@@ -16,8 +16,14 @@ pub(super) struct Place {
     pub head_only: bool,
 }
 
-/// By the connection, and which one it is on it.
-type Kept = ((u64, u32), Call);
+#[derive(Debug)]
+struct Kept {
+    /// The connection, and which one it is on it.
+    key: (u64, u32),
+    /// More of the answer is to come.
+    is_awaited: bool,
+    call: Call,
+}
 
 /// What requests asked of others, until they end.
 #[derive(Debug, Default)]
@@ -37,7 +43,11 @@ impl Calls {
         if place.request == 0 && own.len() >= Self::NOBODYS_MAX {
             own.remove(0);
         }
-        own.push((place.key, call));
+        own.push(Kept {
+            key: place.key,
+            is_awaited: true,
+            call,
+        });
         if self.by_request.len() > Self::REQUESTS_MAX {
             // The first is nobody's.
             let oldest = self.by_request.keys().find(|&&request| request != 0);
@@ -46,41 +56,54 @@ impl Calls {
         }
     }
 
-    fn find(&mut self, place: Place) -> Option<&mut Call> {
-        let own = self.by_request.get_mut(&place.request)?.iter_mut().rev();
-        let mut own = own.filter(|(key, _)| *key == place.key);
-        own.next().map(|(_, call)| call)
+    fn find(&mut self, place: Place) -> Option<&mut Kept> {
+        let mut own = self.by_request.get_mut(&place.request)?.iter_mut().rev();
+        own.find(|kept| kept.key == place.key)
     }
 
     pub fn is_answered(&mut self, place: Place) -> bool {
-        let call = self.find(place);
-        call.is_none_or(|call| !call.received.is_empty())
+        let kept = self.find(place);
+        kept.is_none_or(|kept| !kept.call.received.is_empty())
     }
 
     pub fn more(&mut self, place: Place, bytes: &[u8]) {
-        if let Some(call) = self.find(place) {
-            call.sent.extend_from_slice(bytes);
+        if let Some(kept) = self.find(place) {
+            kept.call.sent.extend_from_slice(bytes);
         }
     }
 
     pub fn answer(&mut self, place: Place, at: Micros, bytes: &[u8]) {
-        if let Some(call) = self.find(place) {
-            call.ended = at;
-            call.received.extend_from_slice(bytes);
+        if let Some(kept) = self.find(place) {
+            kept.call.ended = at;
+            kept.call.received.extend_from_slice(bytes);
+        }
+    }
+
+    /// All of its answer was told that is waited for.
+    pub fn whole(&mut self, place: Place) {
+        if let Some(kept) = self.find(place) {
+            kept.is_awaited = false;
         }
     }
 
     pub fn closed(&mut self, place: Place) {
-        if let Some(call) = self.find(place) {
-            call.closed = true;
+        if let Some(kept) = self.find(place) {
+            kept.is_awaited = false;
+            kept.call.closed = true;
         }
     }
 
-    /// Those of a request, and before them what was asked on nobody's behalf since the last.
+    /// Those of a request, and before them what was asked on nobody's behalf since the last and
+    /// has its answer: who looks for a job may wait for it for as long as many requests take.
     pub fn take(&mut self, request: u64, redactor: &Redactor) -> Vec<Call> {
         let mut take = |of| self.by_request.remove(&of).unwrap_or_default();
-        let all = take(0).into_iter().chain(take(request));
-        let all = all.map(|(_, mut call)| {
+        let (awaited, nobodys): (Vec<_>, Vec<_>) =
+            take(0).into_iter().partition(|kept| kept.is_awaited);
+        let all: Vec<_> = nobodys.into_iter().chain(take(request)).collect();
+        if !awaited.is_empty() {
+            self.by_request.insert(0, awaited);
+        }
+        let all = all.into_iter().map(|Kept { mut call, .. }| {
             if let Some(sent) = messages::without_password(&call.sent) {
                 call.sent = sent;
             }

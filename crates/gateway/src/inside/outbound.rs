@@ -6,7 +6,7 @@ use hindcast_trace::Call;
 
 use super::calls::Place;
 use super::host::Host;
-use crate::messages::{Malformed, Messages, Protocol};
+use crate::messages::{Malformed, Messages, Protocol, redis};
 
 /// A longer call is not recorded.
 const CALL_MAX: usize = 4 << 20;
@@ -28,8 +28,10 @@ pub(super) struct Outbound {
     began: u64,
     /// How many calls there were.
     count: u32,
-    /// Those of which answers are to come.
+    /// Those of which answers are to come; one as often as messages answer it.
     waiting: VecDeque<Place>,
+    /// Commands of Redis that run together, from their `MULTI` on.
+    together: Option<Place>,
 }
 
 impl Outbound {
@@ -47,6 +49,7 @@ impl Outbound {
             began: 0,
             count: 0,
             waiting: VecDeque::new(),
+            together: None,
         }
     }
 
@@ -56,6 +59,7 @@ impl Outbound {
         self.protocol = None;
         self.sent.clear();
         self.waiting.clear();
+        self.together = None;
     }
 
     pub fn is_busy(&self) -> bool {
@@ -96,13 +100,35 @@ impl Outbound {
             let whole = self.asks.take(&mut bytes, &mut self.sent, false);
             if whole? {
                 let sent = std::mem::take(&mut self.sent);
-                self.begin(host, self.turn, self.began, sent);
+                match self.protocol {
+                    Some(Protocol::Redis) => self.command(host, sent),
+                    _ => self.begin(host, self.turn, self.began, sent),
+                }
             }
             if self.sent.len() > CALL_MAX {
                 return Err(Malformed);
             }
         }
         Ok(())
+    }
+
+    /// What runs together is one call, since only its end has an answer that says something.
+    fn command(&mut self, host: &mut Host, sent: Vec<u8>) {
+        let word = redis::name(&sent);
+        if let Some(place) = self.together {
+            host.calls.more(place, &sent);
+            self.waiting.push_back(place);
+            if redis::ends_together(&word) {
+                self.together = None;
+            }
+            return;
+        }
+        let answers = redis::answers(&sent);
+        self.begin(host, self.turn, self.began, sent);
+        if let Some(&place) = self.waiting.back() {
+            self.together = redis::begins_together(&word).then_some(place);
+            (1..answers).for_each(|_| self.waiting.push_back(place));
+        }
     }
 
     /// What is sent before anything is answered is one call.
@@ -146,9 +172,12 @@ impl Outbound {
         at: u64,
         mut bytes: &[u8],
     ) -> Result<(), Malformed> {
+        if self.protocol == Some(Protocol::Redis) {
+            return self.redis_received(host, at, bytes);
+        }
         while !bytes.is_empty() {
             let Some(&place) = self.waiting.front() else {
-                // Servers may speak first; and what is published comes when it comes.
+                // Servers may speak first.
                 if self.protocol.is_none() || self.protocol == Some(Protocol::Other) {
                     self.protocol = Some(Protocol::Other);
                     self.begin(host, 0, at, Vec::new());
@@ -168,8 +197,51 @@ impl Outbound {
                 answer.clear();
                 self.waiting.pop_front();
             }
+            if whole || self.protocol == Some(Protocol::Other) {
+                host.calls.whole(place);
+            }
         }
         Ok(())
+    }
+
+    /// An answer is told when it is whole: what is published comes between answers.
+    fn redis_received(
+        &mut self,
+        host: &mut Host,
+        at: u64,
+        mut bytes: &[u8],
+    ) -> Result<(), Malformed> {
+        while !bytes.is_empty() {
+            let whole = self.answers.take(&mut bytes, &mut self.received, false)?;
+            if self.received.len() > CALL_MAX {
+                return Err(Malformed);
+            }
+            if !whole {
+                continue;
+            }
+            let message = std::mem::take(&mut self.received);
+            if redis::is_published(&message) {
+                self.published(host, at, message);
+                continue;
+            }
+            let Some(place) = self.waiting.pop_front() else {
+                continue;
+            };
+            host.calls.answer(place, host.clock.micros(at), &message);
+            if self.waiting.front() != Some(&place) && self.together != Some(place) {
+                host.calls.whole(place);
+            }
+        }
+        Ok(())
+    }
+
+    /// It is kept as what the other side said unasked.
+    fn published(&mut self, host: &mut Host, at: u64, message: Vec<u8>) {
+        self.begin(host, 0, at, Vec::new());
+        if let Some(place) = self.waiting.pop_back() {
+            host.calls.answer(place, host.clock.micros(at), &message);
+            host.calls.whole(place);
+        }
     }
 
     /// The other side will say nothing more.

@@ -5,7 +5,7 @@
 
 mod body;
 pub(crate) mod head;
-mod redis;
+pub mod redis;
 
 pub(crate) use body::Body;
 pub(crate) use head::{AnswerHead, Asked, Gathered};

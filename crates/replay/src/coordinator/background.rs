@@ -12,11 +12,11 @@
 //!                   └─ it is not expected, or late ──▶ By::Recording ◀─┘
 //! ```
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use hindcast_order::Tx;
-use hindcast_trace::SessionId;
+use hindcast_trace::{Micros, SessionId};
 
 use super::Coordinator;
 use crate::hold::SentOpening;
@@ -85,6 +85,8 @@ pub struct Background {
     /// Since it has, it was waited for in vain.
     missed: HashSet<Kind>,
     waiting: HashMap<Kind, usize>,
+    /// When the service found jobs originally that it has been given by others than the database.
+    handed: BTreeSet<Micros>,
 }
 
 impl Kind {
@@ -178,6 +180,18 @@ impl Coordinator {
         self.background.readers.clear();
     }
 
+    /// A worker of the service was given a job that it found then, in a queue elsewhere.
+    pub fn was_handed(&mut self, at: Micros) {
+        if self.does_ghosts() {
+            self.background.handed.insert(at);
+        }
+    }
+
+    /// Whether the service may do ghosts: what changed code does in the background is undone.
+    pub fn does_ghosts(&self) -> bool {
+        self.changes.is_none()
+    }
+
     /// A transaction of no request takes its first snapshot.
     pub(super) fn claim_background(&mut self, opening: Opening<'_>) -> Claim {
         let kind = Kind {
@@ -206,7 +220,7 @@ impl Coordinator {
             false => Claim::Outside,
         };
         let next = self.next_ghost(kind, opening.each_value);
-        let Some(tx) = next.filter(|_| self.changes.is_none()) else {
+        let Some(tx) = next.filter(|_| self.does_ghosts()) else {
             return spare;
         };
         if self.may(Ask::Ghost(tx)) && self.may(Ask::Snapshot(tx)) && self.may_take(tx) {
@@ -342,8 +356,12 @@ impl Coordinator {
         }
         // It may be what comes next in work that the service has begun in another session.
         let may_come = self.counts.ghosts_by_service > 0 && by != Some(&By::Recording);
+        let own = self.recording.transaction(tx).began;
+        let handed = background.handed.range(..=own).next_back();
+        let handed = handed.map(|at| Duration::from_micros((own - at) as u64));
         let patience = match background.seen.contains(&kind) {
             _ if is_missed => Duration::ZERO,
+            _ if let Some(gap) = handed.filter(|&gap| gap <= SAME_WORK) => gap * 2 + SLOWER,
             true => PATIENCE,
             false if may_come => SLOWER,
             false => Duration::ZERO,

@@ -537,6 +537,7 @@ fn remark(remark: &Remark) -> String {
         Remark::CallNotRecorded { what, times } => {
             crate::render::verdict::call_not_recorded(what, *times)
         }
+        Remark::CallDiffered { what, times } => crate::render::verdict::call_differed(what, *times),
         Remark::NotPinned { what } => format!(
             "not pinned: {}; values that come from there may differ by themselves",
             cut(what, 200)

@@ -72,3 +72,52 @@ fn of_another_protocol_what_is_sent_before_an_answer_is_one_call() {
     ];
     assert_eq!(taken(&mut host, 3), expected);
 }
+
+/// Who looks for a job waits for as long as requests come and go.
+#[test]
+fn what_nobody_asked_for_is_kept_until_it_is_answered() {
+    let mut host = host(&std::sync::Arc::new(Collected::default()));
+    let mut outbound = Outbound::new(7, b"127.0.0.1:6379");
+    outbound.sent(&mut host, 0, None, GET.as_bytes()).unwrap();
+    assert_eq!(taken(&mut host, 1), []);
+    outbound.received(&mut host, 1, b"$1\r\n").unwrap();
+    assert_eq!(taken(&mut host, 2), []);
+    outbound.received(&mut host, 2, b"x\r\n").unwrap();
+    assert_eq!(taken(&mut host, 3), [call(false, GET, "$1\r\nx\r\n")]);
+}
+
+#[test]
+fn commands_of_redis_that_run_together_are_one_call() {
+    let (multi, exec) = ("*1\r\n$5\r\nMULTI\r\n", "*1\r\n$4\r\nEXEC\r\n");
+    let sent = [multi, GET, exec].concat();
+    let mut host = carried(&[
+        (true, 1, sent.as_bytes()),
+        (false, 0, b"+OK\r\n+QUEUED\r\n"),
+        (false, 0, b"*1\r\n$1\r\nx\r\n"),
+        (true, 1, GET.as_bytes()),
+        (false, 0, b"$-1\r\n"),
+    ]);
+    let together = call(true, &sent, "+OK\r\n+QUEUED\r\n*1\r\n$1\r\nx\r\n");
+    assert_eq!(taken(&mut host, 1), [together, call(true, GET, "$-1\r\n")]);
+}
+
+#[test]
+fn what_is_published_answers_nothing() {
+    let subscribe = "*3\r\n$9\r\nSUBSCRIBE\r\n$1\r\na\r\n$1\r\nb\r\n";
+    let answers = ["a", "b"].map(|it| format!("*3\r\n$9\r\nsubscribe\r\n$1\r\n{it}\r\n:1\r\n"));
+    let message = "*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nx\r\n";
+    let mut host = carried(&[
+        (true, 1, subscribe.as_bytes()),
+        (false, 0, answers[0].as_bytes()),
+        (false, 0, message.as_bytes()),
+        (false, 0, answers[1].as_bytes()),
+        (true, 1, PING.as_bytes()),
+        (false, 0, b"+PONG\r\n"),
+    ]);
+    let expected = [
+        call(false, "", message),
+        call(true, subscribe, &answers.concat()),
+        call(true, PING, "+PONG\r\n"),
+    ];
+    assert_eq!(taken(&mut host, 1), expected);
+}
