@@ -7,8 +7,8 @@ use std::fmt::Write;
 use crate::InterfaceError;
 use crate::model::*;
 
-/// The functions of the interface that are recorded, in the order of their numbers: those that get a
-/// stub here, and those that `by_hand` has one of.
+/// The functions of the interface that are recorded, in the order of their numbers: those that get
+/// a stub here, and with `by_hand` those that somebody wrote.
 pub fn recorded(interface: &Interface, by_hand: bool) -> impl Iterator<Item = &Function> {
     interface
         .functions
@@ -162,8 +162,8 @@ fn stub(
     Ok(())
 }
 
-/// Sizes that are had from functions by hand: these are recorded calls of their own, and come before
-/// this one.
+/// Sizes that are had from functions by hand: these are recorded calls of their own, and come
+/// before this one.
 fn asks_before(
     text: &mut String,
     mut function: Function,

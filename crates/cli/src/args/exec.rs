@@ -100,7 +100,8 @@ pub struct ExecArgs {
         help_heading = "Recording"
     )]
     pub one_at_a_time: bool,
-    /// A higher interface to cut at: libc (always), sqlite3, mpi, or an annotated header of your own;
+    /// A higher interface to cut at: libc (always), sqlite3, mpi, or an annotated header of your
+    /// own;
     /// may be given more than once
     #[arg(
         long = "interface",

@@ -61,7 +61,8 @@ fn an_interface_of_ones_own_is_one_library_with_its_functions() {
     );
 }
 
-/// Its functions are numbered with the others, and sizes that it knows are asked for before the call.
+/// Its functions are numbered with the others, and sizes that it knows are asked for before the
+/// call.
 #[test]
 fn a_c_file_beside_the_header_has_the_functions_by_hand() {
     let folder = tempfile::tempdir().expect("a temporary folder");
