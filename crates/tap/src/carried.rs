@@ -22,6 +22,9 @@ pub unsafe fn was_read(descriptor: c_int, parts: &[iovec], done: ssize_t) -> ssi
     let Some(stream) = descriptors::stream(descriptor) else {
         return done;
     };
+    if let Some(entry) = descriptors::entry(descriptor) {
+        turns::goes_on_with(entry);
+    }
     // That it has ended is no secret.
     if let Some(entry) = descriptors::entry(descriptor).filter(|_| length > 0) {
         // SAFETY: as the caller promises.

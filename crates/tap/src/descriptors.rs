@@ -33,6 +33,8 @@ pub struct Entry {
     ssl: AtomicUsize,
     /// How much of the body of the request that was read last is still to come.
     body: AtomicU64,
+    /// If it is a connection of our own, the request for which it was written to last; 0: for none.
+    written_for: AtomicU64,
     state: AtomicU32,
     /// A session was asked for by it, and is not there yet.
     asks: AtomicBool,
@@ -73,6 +75,15 @@ impl Entry {
             Some(request) => request,
         };
         self.turn.store(turn, Ordering::Relaxed);
+    }
+
+    /// The request for which it was written to last; 0: for none, or it is not known.
+    pub fn written_for(&self) -> u64 {
+        self.written_for.load(Ordering::Relaxed)
+    }
+
+    pub fn write_for(&self, request: u64) {
+        self.written_for.store(request, Ordering::Relaxed);
     }
 
     pub fn turn(&self) -> u64 {
@@ -153,6 +164,7 @@ impl Entry {
         self.line.store(line, Ordering::Relaxed);
         self.encrypt(0);
         self.await_body(0);
+        self.write_for(0);
         self.asks_for_session(false);
         self.state.store(state, Ordering::Relaxed);
     }
@@ -165,6 +177,7 @@ impl Entry {
         self.line.store(line, Ordering::Relaxed);
         self.encrypt(from.encrypted_by());
         self.await_body(from.body.load(Ordering::Relaxed));
+        self.write_for(from.written_for());
         self.state.store(from.state(), Ordering::Relaxed);
     }
 }

@@ -34,6 +34,9 @@ pub const RESERVED: i32 = 0x4849_4e44;
 /// A request was read by one thread and answered by another.
 static MOVES: AtomicBool = AtomicBool::new(false);
 
+/// How many within each other are known that a thread lets go on.
+const LET_GO_ON: usize = 32;
+
 struct Mine {
     /// The request that was read last.
     read: Cell<u64>,
@@ -45,8 +48,13 @@ struct Mine {
     told: Cell<Option<u64>>,
     /// The one for which another thread handed over what it works on; 0: for none.
     taken: Cell<Option<u64>>,
+    /// What it was that before it let others go on, and how many there are.
+    before: [Cell<Option<u64>>; LET_GO_ON],
+    let_go_on: Cell<usize>,
     /// It serves several requests at once.
     several: Cell<bool>,
+    /// It is a loop of a runtime, which says when it is done with what it has read.
+    is_loop: Cell<bool>,
     /// It works apart from the request that it was told: see [`set_apart`].
     is_apart: Cell<bool>,
     /// What it works on apart, or did last.
@@ -83,6 +91,7 @@ impl Mine {
         self.begun.set(0);
         self.descriptor.set(-1);
         self.taken.set(None);
+        self.let_go_on.set(0);
         self.several.set(false);
         self.aside.set((0, 0));
         self.library.set((0, 0));
@@ -108,7 +117,10 @@ thread_local! {
             descriptor: Cell::new(-1),
             told: Cell::new(None),
             taken: Cell::new(None),
+            before: [const { Cell::new(None) }; LET_GO_ON],
+            let_go_on: Cell::new(0),
             several: Cell::new(false),
+            is_loop: Cell::new(false),
             is_apart: Cell::new(false),
             apart: Cell::new(Apart {
                 draws: 0,
@@ -137,6 +149,13 @@ pub enum Begins {
 
 /// Something was read from an accepted connection.
 pub fn was_read(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<Begins> {
+    let begins = was_read_by_any(descriptor, entry, bytes);
+    let is_other = matches!(begins, Some(Begins::Elsewhere)) || !entry.is_asked();
+    loop_is_at(if is_other { 0 } else { entry.turn() });
+    begins
+}
+
+fn was_read_by_any(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<Begins> {
     // A server may answer before it has read all of a request, and read the rest with the next one.
     let bytes = &bytes[entry.pass_body(bytes.len()).min(bytes.len())..];
     let starts = !entry.is_asked() && begins_request(bytes);
@@ -238,9 +257,45 @@ pub fn writes(entry: &Entry, bytes: &[u8]) {
 /// Something is about to be written to a connection of our own: says whose turn it is to who has
 /// the other end.
 pub fn put_on_board(entry: &Entry) {
+    let request = of(entry);
+    entry.write_for(request);
     if let (Some(line), Some(board)) = (entry.line(), process::board()) {
-        board.set_turn(line, of(entry));
+        board.set_turn(line, request);
     }
+}
+
+/// A loop serves many connections, one at a time. What it has read from one of our own is for the
+/// request for which that was written to last: it goes on with what it asked for.
+pub fn goes_on_with(entry: &Entry) {
+    if !entry.is_accepted() {
+        loop_is_at(entry.written_for());
+    }
+}
+
+/// A connection was accepted, or one of our own is being made.
+pub fn opened(entry: &Entry) {
+    match entry.is_accepted() {
+        true => loop_is_at(0),
+        false => entry.write_for(in_hand()),
+    }
+}
+
+/// A loop is at something else, for this request.
+fn loop_is_at(request: u64) {
+    MINE.with(|mine| {
+        if mine.is_loop.get() {
+            mine.taken.set(Some(request));
+        }
+    });
+}
+
+/// The thread is a loop, and done with all that it has read so far.
+pub fn loops() {
+    MINE.with(|mine| {
+        mine.is_loop.set(true);
+        mine.let_go_on.set(0);
+    });
+    loop_is_at(0);
 }
 
 /// The bytes are about to be written to a connection of our own: what the request draws and reads
@@ -420,6 +475,34 @@ pub fn takes(request: Option<u64>) {
 /// What [`takes`] was told last, unless the thread has read a request since.
 pub fn taken() -> Option<u64> {
     MINE.with(|mine| mine.taken.get())
+}
+
+/// Something goes on in the thread that has waited for it, for this request; 0: it is not known for
+/// which.
+pub fn lets_go_on(request: u64) {
+    MINE.with(|mine| {
+        let depth = mine.let_go_on.get();
+        if let Some(before) = mine.before.get(depth) {
+            before.set(mine.taken.get());
+        }
+        mine.let_go_on.set(depth.saturating_add(1));
+        if request != 0 {
+            mine.taken.set(Some(request));
+        }
+    });
+}
+
+/// The thread is back from that.
+pub fn has_let_go_on() {
+    MINE.with(|mine| {
+        let Some(depth) = mine.let_go_on.get().checked_sub(1) else {
+            return;
+        };
+        mine.let_go_on.set(depth);
+        if let Some(before) = mine.before.get(depth) {
+            mine.taken.set(before.get());
+        }
+    });
 }
 
 /// The same for a thread of a pool, which has nothing else to do than such work: what it has read

@@ -2,11 +2,11 @@
 
 use hindcast_taplog::board::{Address, Board};
 use hindcast_taplog::{Direction, How, Told};
-use libc::{FILE, c_char, c_int, c_uint, sockaddr, socklen_t};
+use libc::{FILE, c_char, c_int, c_uint, c_void, sockaddr, socklen_t};
 
 use crate::errno::{errno, set_errno};
 use crate::real::real;
-use crate::{descriptors, listeners, process, thread};
+use crate::{descriptors, listeners, process, thread, turns};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept(
@@ -20,6 +20,7 @@ pub unsafe extern "C" fn accept(
     };
     if made >= 0 {
         descriptors::opened(made, How::Accepted);
+        descriptors::entry(made).map(turns::opened);
     }
     made
 }
@@ -39,6 +40,7 @@ pub unsafe extern "C" fn accept4(
     };
     if made >= 0 {
         descriptors::opened(made, How::Accepted);
+        descriptors::entry(made).map(turns::opened);
     }
     made
 }
@@ -52,7 +54,9 @@ pub unsafe extern "C" fn connect(
     // SAFETY: what the caller gave.
     let place = unsafe { place(address, length) };
     if let Some(Place::Gate(gate)) = place {
-        return connect_by(socket, &gate);
+        let result = connect_by(socket, &gate);
+        descriptors::entry(socket).map(turns::opened);
+        return result;
     }
     if place.is_none()
         // SAFETY: what the caller gave.
@@ -75,8 +79,29 @@ pub unsafe extern "C" fn connect(
             false => unsafe { std::slice::from_raw_parts(address.cast(), length as usize) },
         };
         descriptors::opened_to(socket, how, to);
+        descriptors::entry(socket).map(turns::opened);
     }
     result
+}
+
+/// A loop that has begun to connect asks whether it is connected.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockopt(
+    socket: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    length: *mut socklen_t,
+) -> c_int {
+    if (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) && descriptors::known(socket).is_some() {
+        descriptors::entry(socket).map(turns::goes_on_with);
+    }
+    // SAFETY: what the caller gave.
+    unsafe {
+        real!(fn getsockopt(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int)(
+            socket, level, name, value, length,
+        )
+    }
 }
 
 #[unsafe(no_mangle)]

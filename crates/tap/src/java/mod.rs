@@ -34,8 +34,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use libc::{c_char, c_int, c_void};
 
 use class::code::{
-    ALOAD_0, ALOAD_1, ALOAD_2, ARETURN, DRETURN, DUP, INVOKESPECIAL, IRETURN, LRETURN, LSTORE_1,
-    RETURN,
+    ALOAD_0, ALOAD_1, ALOAD_2, ALOAD_3, ARETURN, DRETURN, DUP, INVOKESPECIAL, IRETURN, LRETURN,
+    LSTORE_1, RETURN,
 };
 use class::{Call, Called, Native, Patch};
 use machine::{Machine, Reference, Thread, Tools};
@@ -149,11 +149,17 @@ unsafe extern "C" fn reads(
         true if READS_CLOCKS.load(Ordering::Relaxed) => &[
             &POOLS_OF_LIBRARIES,
             &POOLS_OF_PROGRAMS,
+            &WAITERS,
             &CONNECTIONS,
             &NUMBERS,
             &CACHES,
         ],
-        true => &[&POOLS_OF_LIBRARIES, &POOLS_OF_PROGRAMS, &CONNECTIONS],
+        true => &[
+            &POOLS_OF_LIBRARIES,
+            &POOLS_OF_PROGRAMS,
+            &WAITERS,
+            &CONNECTIONS,
+        ],
         false if READS_CLOCKS.load(Ordering::Relaxed) => &[&GENERATORS, &POOL, &PARTS, &THREADS],
         false => &[&POOL, &PARTS, &THREADS],
     };
@@ -248,8 +254,28 @@ const NATIVES: [Native; 2] = [
     },
 ];
 
-/// Java's own pool of threads: it is handed work, and a thread of it begins and ends some.
-const POOL: [Patch; 3] = pool("java/util/concurrent/ThreadPoolExecutor");
+/// Java's own pool of threads: it is handed work, and a thread of it begins and ends some. What is
+/// scheduled for later goes another way.
+const POOL: [Patch; 5] = {
+    let [handed, begins, ends] = pool("java/util/concurrent/ThreadPoolExecutor");
+    [
+        handed,
+        begins,
+        ends,
+        scheduled("delayedExecute", shim::HANDED_WORK),
+        scheduled("reExecutePeriodic", shim::IS_DONE_AGAIN),
+    ]
+};
+
+const fn scheduled(method: &'static str, calls: Called) -> Patch {
+    Patch {
+        class: "java/util/concurrent/ScheduledThreadPoolExecutor",
+        method,
+        descriptor: "(Ljava/util/concurrent/RunnableScheduledFuture;)V",
+        begins: Some(call(&[ALOAD_1], calls)),
+        ends: None,
+    }
+}
 
 /// Parts of a computation, which are handed to any pool, or to threads that are made for them.
 const PARTS: [Patch; 7] = [
@@ -303,7 +329,7 @@ const THREADS: [Patch; 3] = [
 
 /// Those of libraries: of JBoss, which Quarkus, WildFly and Undertow have, of Tomcat, and the loops
 /// of Netty.
-const POOLS_OF_LIBRARIES: [Patch; 7] = [
+const POOLS_OF_LIBRARIES: [Patch; 10] = [
     TOMCAT[0],
     TOMCAT[1],
     TOMCAT[2],
@@ -322,6 +348,13 @@ const POOLS_OF_LIBRARIES: [Patch; 7] = [
         ends: None,
     },
     handed("io/netty/util/concurrent/SingleThreadEventExecutor"),
+    loops("()Z"),
+    loops("(J)Z"),
+    Patch {
+        method: "schedule",
+        descriptor: "(Lio/netty/util/concurrent/ScheduledFutureTask;)",
+        ..handed("io/netty/util/concurrent/AbstractScheduledEventExecutor")
+    },
     Patch {
         class: "io/netty/util/concurrent/AbstractEventExecutor",
         method: "runTask",
@@ -331,10 +364,64 @@ const POOLS_OF_LIBRARIES: [Patch; 7] = [
     },
 ];
 
+/// What waits for something that another request may bring about, and goes on in its thread: who
+/// waits for a connection of a pool of Reactor's, who listens to a future of Vert.x, in versions 5
+/// and 4, and coroutines of Kotlin.
+const WAITERS: [Patch; 11] = [
+    waits(
+        BORROWER,
+        "(Lreactor/core/CoreSubscriber;Lreactor/pool/AbstractPool;Ljava/time/Duration;)V",
+    ),
+    goes_on(
+        BORROWER,
+        "deliver",
+        "(Lreactor/pool/AbstractPool$AbstractPooledRef;)V",
+        &[ALOAD_0],
+    ),
+    goes_on(BORROWER, "fail", "(Ljava/lang/Throwable;)V", &[ALOAD_0]),
+    listener("(Lio/vertx/core/Completable;)V"),
+    listener("(Lio/vertx/core/impl/future/Listener;)V"),
+    goes_on(
+        "io/vertx/core/impl/future/FutureBase",
+        "emitResult",
+        "(Ljava/lang/Object;Ljava/lang/Throwable;Lio/vertx/core/Completable;)V",
+        &[ALOAD_3],
+    ),
+    goes_on(
+        "io/vertx/core/impl/future/FutureBase",
+        "emitSuccess",
+        "(Ljava/lang/Object;Lio/vertx/core/impl/future/Listener;)V",
+        &[ALOAD_2],
+    ),
+    goes_on(
+        "io/vertx/core/impl/future/FutureBase",
+        "emitFailure",
+        "(Ljava/lang/Throwable;Lio/vertx/core/impl/future/Listener;)V",
+        &[ALOAD_2],
+    ),
+    waits("kotlinx/coroutines/DispatchedTask", "(I)V"),
+    goes_on(
+        "kotlinx/coroutines/DispatchedTask",
+        "run",
+        "()V",
+        &[ALOAD_0],
+    ),
+    goes_on(
+        "kotlinx/coroutines/DispatchedTaskKt",
+        "resume",
+        "(Lkotlinx/coroutines/DispatchedTask;Lkotlin/coroutines/Continuation;Z)V",
+        &[ALOAD_0],
+    ),
+];
+
+const BORROWER: &str = "reactor/pool/AbstractPool$Borrower";
+
 /// Pools of connections: HikariCP, Tomcat's, Commons' and with it DBCP's, and Agroal, which Quarkus
 /// has. In a replay more requests may hold one and wait than originally, and what they wait for
 /// needs one. Where a pool asks how many it may have, it is told that many.
-const CONNECTIONS: [Patch; 4] = [
+const CONNECTIONS: [Patch; 6] = [
+    most("io/r2dbc/pool/ConnectionPoolConfiguration", "getMaxSize"),
+    most("io/vertx/sqlclient/PoolOptions", "getMaxSize"),
     most("com/zaxxer/hikari/HikariConfig", "getMaximumPoolSize"),
     most("org/apache/tomcat/jdbc/pool/PoolProperties", "getMaxActive"),
     most(
@@ -447,6 +534,54 @@ const fn runs(class: &'static str) -> Patch {
         descriptor: "()V",
         begins: Some(call(&[ALOAD_0], shim::BEGINS_PART)),
         ends: Some((RETURN, call(&[ALOAD_0], shim::ENDED_PART))),
+    }
+}
+
+/// What waits goes on, in the thread of who lets it.
+const fn goes_on(
+    class: &'static str,
+    method: &'static str,
+    descriptor: &'static str,
+    what: &'static [u8],
+) -> Patch {
+    Patch {
+        class,
+        method,
+        descriptor,
+        begins: Some(call(what, shim::LETS_GO_ON)),
+        ends: Some((RETURN, call(&[], shim::HAS_LET_GO_ON))),
+    }
+}
+
+/// What is made to wait, and is known by what makes it.
+const fn waits(class: &'static str, descriptor: &'static str) -> Patch {
+    Patch {
+        class,
+        method: "<init>",
+        descriptor,
+        begins: None,
+        ends: Some((RETURN, call(&[ALOAD_0], shim::HANDED_WORK))),
+    }
+}
+
+const fn listener(descriptor: &'static str) -> Patch {
+    Patch {
+        class: "io/vertx/core/impl/future/FutureImpl",
+        method: "addListener",
+        descriptor,
+        begins: Some(call(&[ALOAD_1], shim::HANDED_WORK)),
+        ends: None,
+    }
+}
+
+/// A loop of Netty is done with what it has read.
+const fn loops(descriptor: &'static str) -> Patch {
+    Patch {
+        class: "io/netty/util/concurrent/SingleThreadEventExecutor",
+        method: "runAllTasks",
+        descriptor,
+        begins: Some(call(&[], shim::LOOPS)),
+        ends: None,
     }
 }
 

@@ -38,6 +38,15 @@ pub const HANDED_WORK: Method = ("handedWork", "(Ljava/lang/Object;)V");
 pub const BEGINS_WORK: Method = ("beginsWork", "(Ljava/lang/Object;)V");
 pub const ENDED_WORK: Method = ("endedWork", "()V");
 
+/// What has waited goes on, in the thread of who lets it.
+pub const LETS_GO_ON: Method = ("letsGoOn", "(Ljava/lang/Object;)V");
+pub const HAS_LET_GO_ON: Method = ("hasLetGoOn", "()V");
+/// Work that is done again and again is for nobody from the second time on.
+pub const IS_DONE_AGAIN: Method = ("isDoneAgain", "(Ljava/lang/Object;)V");
+
+/// A loop is done with all that it has read, and looks for work.
+pub const LOOPS: Method = ("loops", "()V");
+
 /// What a pool of threads runs that does nothing but run what it is handed: what its threads did
 /// before is over.
 pub const BEGINS: Method = ("begins", "(Ljava/lang/Object;)V");
@@ -79,7 +88,7 @@ pub static NEEDED: AtomicI32 = AtomicI32::new(0);
 
 /// Makes the class of the native methods.
 pub fn define(thread: Thread) -> Option<()> {
-    let all: [(Method, *mut c_void); 31] = [
+    let all: [(Method, *mut c_void); 35] = [
         (SEED, seed as *mut c_void),
         (NEXT_SEED, next_seed as *mut c_void),
         (STEP_ASIDE, step_aside as *mut c_void),
@@ -93,6 +102,10 @@ pub fn define(thread: Thread) -> Option<()> {
         (HANDED_WORK, handed_work as *mut c_void),
         (BEGINS_WORK, begins_work as *mut c_void),
         (ENDED_WORK, ended_work as *mut c_void),
+        (LETS_GO_ON, lets_go_on as *mut c_void),
+        (HAS_LET_GO_ON, has_let_go_on as *mut c_void),
+        (IS_DONE_AGAIN, is_done_again as *mut c_void),
+        (LOOPS, loops as *mut c_void),
         (BEGINS, begins as *mut c_void),
         (ENDED, ended as *mut c_void),
         (BEGINS_PART, begins_part as *mut c_void),
@@ -250,6 +263,24 @@ extern "C" fn begins_work(_: *mut c_void, _: Reference, work: Reference) {
 
 extern "C" fn ended_work(_: *mut c_void, _: Reference) {
     turns::takes(None);
+}
+
+extern "C" fn lets_go_on(_: *mut c_void, _: Reference, what: Reference) {
+    turns::lets_go_on(request_of(what));
+}
+
+extern "C" fn has_let_go_on(_: *mut c_void, _: Reference) {
+    turns::has_let_go_on();
+}
+
+extern "C" fn is_done_again(_: *mut c_void, _: Reference, work: Reference) {
+    if !work.is_null() {
+        tools().set_mark(work, 0);
+    }
+}
+
+extern "C" fn loops(_: *mut c_void, _: Reference) {
+    turns::loops();
 }
 
 extern "C" fn begins(_: *mut c_void, _: Reference, work: Reference) {
