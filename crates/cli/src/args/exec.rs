@@ -101,8 +101,7 @@ pub struct ExecArgs {
     )]
     pub one_at_a_time: bool,
     /// A higher interface to cut at: libc (always), sqlite3, mpi, or an annotated header of your
-    /// own;
-    /// may be given more than once
+    /// own; may be given more than once
     #[arg(
         long = "interface",
         value_name = "NAME|PATH.h",
