@@ -181,6 +181,15 @@ pub fn without_password(sent: &[u8]) -> Option<Vec<u8>> {
     names_password.then(|| format!("*1\r\n${}\r\n{command}\r\n", command.len()).into_bytes())
 }
 
+/// What a call is compared by: without passwords, and scripts of Redis by their hashes. Who sends a
+/// script itself is who comes first on a connection.
+pub fn compared(sent: &[u8]) -> Option<Vec<u8>> {
+    match Protocol::of(sent)? {
+        Protocol::Redis => without_password(sent).or_else(|| redis::scripts_by_hash(sent)),
+        _ => None,
+    }
+}
+
 fn redis_command(sent: &[u8]) -> Option<String> {
     if Protocol::of(sent) != Some(Protocol::Redis) {
         return None;

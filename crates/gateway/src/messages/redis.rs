@@ -112,6 +112,46 @@ pub fn each(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
+/// The same commands where each that runs a script names it by its hash; `None` where none does.
+pub fn scripts_by_hash(commands: &[u8]) -> Option<Vec<u8>> {
+    let runs = |command: &[u8]| name(command).starts_with("eval");
+    if !each(commands).any(runs) {
+        return None;
+    }
+    let mut all = Vec::with_capacity(commands.len());
+    for command in each(commands) {
+        let mut words: Vec<Vec<u8>> = words(command).map(<[u8]>::to_vec).collect();
+        let (by_hash, is_text) = match name(command).as_str() {
+            "eval" => ("evalsha", true),
+            "eval_ro" => ("evalsha_ro", true),
+            "evalsha" => ("evalsha", false),
+            "evalsha_ro" => ("evalsha_ro", false),
+            _ => {
+                all.extend_from_slice(command);
+                continue;
+            }
+        };
+        words[0] = by_hash.into();
+        if let Some(script) = words.get_mut(1).filter(|_| is_text) {
+            let hash = ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, script);
+            let digits = hash.as_ref().iter().map(|byte| format!("{byte:02x}"));
+            *script = digits.collect::<String>().into_bytes();
+        }
+        all.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+        for word in words {
+            all.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            all.extend_from_slice(&word);
+            all.extend_from_slice(b"\r\n");
+        }
+    }
+    Some(all)
+}
+
+/// Whether a script was not known, which its client answers by sending it.
+pub fn asks_for_script(answer: &[u8]) -> bool {
+    answer.starts_with(b"-NOSCRIPT")
+}
+
 /// What commands are about, without the values that they bring: their names and keys.
 pub fn about(commands: &[u8]) -> Vec<u8> {
     let mut about = Vec::new();

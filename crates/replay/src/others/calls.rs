@@ -116,6 +116,9 @@ impl Calls {
         let Some(peer) = self.peers.get_mut(name) else {
             return Found::Nothing;
         };
+        let compared = messages::compared(asked.sent);
+        let sent = compared.as_deref().unwrap_or(asked.sent);
+        let asked = Asked { sent, ..asked };
         if let Some(found) = peer.answer(asked, &mut self.progress, &mut self.handed) {
             return found;
         }
@@ -149,13 +152,19 @@ impl Calls {
 }
 
 impl Peer {
-    pub fn add(&mut self, request: u64, call: Call) {
+    pub fn add(&mut self, request: u64, mut call: Call) {
         if call.sent.is_empty() && redis::is_published(&call.received) {
             return self.published.push(Published {
                 message: call.received,
                 at: call.ended,
                 is_given: false,
             });
+        }
+        if redis::asks_for_script(&call.received) {
+            return;
+        }
+        if let Some(compared) = messages::compared(&call.sent) {
+            call.sent = compared;
         }
         let at = self.calls.len();
         self.encrypted += usize::from(call.encrypted);
@@ -224,9 +233,7 @@ impl Peer {
         progress: &mut Progress,
         handed: &mut Vec<Micros>,
     ) -> Option<Found> {
-        let without = messages::without_password(asked.sent);
-        let sent = without.as_deref().unwrap_or(asked.sent);
-        let asked = Asked { sent, ..asked };
+        let sent = asked.sent;
         if messages::sets_up(sent) {
             return self.any(sent, progress).map(Found::Answer);
         }

@@ -58,6 +58,9 @@ enum Next {
     Ends,
 }
 
+/// An error of Redis, in the place of an answer.
+const NOT_RECORDED: &[u8] = b"-ERR this is not in the recording that is replayed\r\n";
+
 impl Host {
     pub async fn serve(self, gate: Listener) {
         let mut connections = JoinSet::new();
@@ -221,7 +224,12 @@ impl Host {
                 Found::Nothing => {
                     let title = messages::title(&conversation.sent);
                     self.calls().note(&self.peer, &title);
-                    return Ok(Next::Ends);
+                    // Others may wait for answers on the same connection.
+                    if !matches!(conversation.asks, Some(Messages::Redis)) {
+                        return Ok(Next::Ends);
+                    }
+                    conversation.sent.clear();
+                    stream.write_all(NOT_RECORDED).await?;
                 }
                 Found::More | Found::Later(_) => {}
             }

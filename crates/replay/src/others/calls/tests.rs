@@ -186,3 +186,26 @@ fn what_is_found_is_there_as_soon_as_it_was_brought() {
     assert_eq!(said(ask(&mut calls, 0, &look)), Some(found));
     assert_eq!(calls.handed, [2_200_000]);
 }
+
+fn words(words: &[&str]) -> String {
+    let each = words.iter();
+    let each = each.map(|word| format!("${}\r\n{word}\r\n", word.len()));
+    format!("*{}\r\n{}", words.len(), each.collect::<String>())
+}
+
+/// The first on a connection sends the script, all others name it.
+#[test]
+fn a_script_is_the_same_by_its_hash_and_by_its_text() {
+    let script = "return redis.call('incr', KEYS[1])";
+    let hash = "2bab3b661081db58bd2341920e0ba7cf5dc77b25";
+    let by_text = words(&["eval", script, "1", "hits"]);
+    let by_hash = words(&["EVALSHA", hash, "1", "hits"]);
+    let mut calls = calls(&[
+        (1, 10, &by_hash, "-NOSCRIPT No matching script.\r\n"),
+        (1, 11, &by_text, ":1\r\n"),
+        (2, 20, &by_hash, ":2\r\n"),
+    ]);
+    let mut answer = |request, sent: &str| said(ask(&mut calls, request, sent)).unwrap();
+    assert_eq!(answer(1, &by_hash), ":1\r\n");
+    assert_eq!(answer(2, &by_text), ":2\r\n");
+}
