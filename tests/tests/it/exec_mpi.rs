@@ -11,8 +11,8 @@ const RANKS: usize = 4;
 
 /// Runs the ranks with their recordings in folders of their numbers.
 fn recorded(scene: &Scene, argument: &str) -> Outcome {
-    let source = repository("tests/programs/mpi.c");
-    let ranks = programs::compiled_with("mpicc", &source, "mpi", &[]);
+    let source = repository("tests/programs/mpi/ranks.c");
+    let ranks = programs::compiled_with("mpicc", &source, "mpi-ranks", &[]);
     // The number of a rank is in its environment.
     let script = scene.folder().join("rank");
     let text = format!(

@@ -555,8 +555,8 @@ fn remark_of_unattributed(status: &Status, is_inside: bool) -> Option<String> {
         .collect();
     (status.unattributed > 0).then(|| {
         format!(
-            "{} began while several requests were in flight and {lacking} ({}). They are ghosts now, and the requests they belong to cannot be \
-             replayed. {hint}",
+            "{} began while several requests were in flight and {lacking} ({}). They are ghosts now: work of no request is replayed as such, \
+             but not a request that one of them belongs to. {hint}",
             count(status.unattributed, "transaction"),
             by.join(", ")
         )
