@@ -53,8 +53,9 @@ fn tell_to_go(scene: &Scene) {
     gate.write_all(b"go\n").expect("the script reads it");
 }
 
-/// Waits for [`tell_to_go`], in the shell itself: each process more would be recorded as well.
-const WAIT: &str = r#"read -r _ < "$2"; "#;
+/// Waits for [`tell_to_go`], in the shell itself: each process more would be recorded as well. Who
+/// is at the gate again while it is still open from before finds nothing in it, and waits anew.
+const WAIT: &str = r#"until read -r _ < "$2"; do :; done; "#;
 
 fn follower(server: &Process) -> u32 {
     wait_for("the follower", || strays::named(server.pid(), FOLLOWER))
