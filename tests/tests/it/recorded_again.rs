@@ -1,10 +1,10 @@
 //! Two recordings in one trace, one after the other.
 
+use hindcast_tests::Stage;
 use hindcast_tests::http::Client;
-use hindcast_tests::{Finished, Stage};
 
 use super::inside::{record_with, replay};
-use super::sides::{SCHEMA, service};
+use super::sides::{SCHEMA, assert_says, service};
 
 fn record(stage: &Stage, requests: u64) {
     let recorder = record_with(stage, &[], &service(stage));
@@ -14,17 +14,6 @@ fn record(stage: &Stage, requests: u64) {
         assert_eq!(answer.unwrap().status, 200);
     }
     recorder.interrupt().assert_code(0);
-}
-
-#[track_caller]
-fn assert_says(finished: &Finished, parts: &[&str]) {
-    for part in parts {
-        assert!(
-            finished.stdout.contains(part),
-            "no {part:?} in:\n{}",
-            finished.stdout
-        );
-    }
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn changed(stage: &Stage, environment: &str, more: &[&str]) -> Finished {
 }
 
 #[track_caller]
-fn assert_says(finished: &Finished, parts: &[&str]) {
+pub fn assert_says(finished: &Finished, parts: &[&str]) {
     for part in parts {
         assert!(
             finished.stdout.contains(part),

@@ -191,11 +191,7 @@ pub fn compared(sent: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn redis_command(sent: &[u8]) -> Option<String> {
-    if Protocol::of(sent) != Some(Protocol::Redis) {
-        return None;
-    }
-    let first = redis::words(sent).next()?;
-    Some(String::from_utf8_lossy(first).to_ascii_lowercase())
+    (Protocol::of(sent) == Some(Protocol::Redis)).then(|| redis::name(sent))
 }
 
 #[cfg(test)]

@@ -1,6 +1,15 @@
 //! Interfaces of one's own, built.
 
+use std::path::PathBuf;
+
 use hindcast_interpose::{build, interfaces_folder, write_headers};
+use tempfile::TempDir;
+
+fn written(folder: &TempDir, name: &str, text: &str) -> PathBuf {
+    let path = folder.path().join(name);
+    std::fs::write(&path, text).expect("writable");
+    path
+}
 
 #[test]
 fn the_headers_that_are_carried_along_are_those_of_the_tree() {
@@ -66,20 +75,19 @@ fn an_interface_of_ones_own_is_one_library_with_its_functions() {
 #[test]
 fn a_c_file_beside_the_header_has_the_functions_by_hand() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let header = folder.path().join("dice.h");
-    std::fs::write(
-        &header,
+    let header = written(
+        &folder,
+        "dice.h",
         "#include \"hindcast.h\"\n\
          long dice_bytes(int sides) by_hand;\n\
          int dice_fill(out bsize(dice_bytes(sides)) void *values, int sides);\n\
          int dice_start(out bsize(8) void *value, out int *request) prepare(*request, value);\n",
-    )
-    .expect("writable");
-    std::fs::write(
-        folder.path().join("dice.c"),
+    );
+    written(
+        &folder,
+        "dice.c",
         "long dice_bytes(int sides) { return HINDCAST_NUMBER_dice_bytes + sides; }\n",
-    )
-    .expect("writable");
+    );
     let built = build(&header, folder.path()).expect("a C compiler, and good code");
     assert_eq!(built.functions, ["dice_bytes", "dice_fill", "dice_start"]);
     let text = std::fs::read_to_string(folder.path().join("dice_stubs.c")).expect("it was made");
@@ -98,15 +106,14 @@ fn a_c_file_beside_the_header_has_the_functions_by_hand() {
 #[test]
 fn a_size_by_hand_that_needs_the_result_is_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let header = folder.path().join("dice.h");
-    std::fs::write(
-        &header,
+    let header = written(
+        &folder,
+        "dice.h",
         "#include \"hindcast.h\"\n\
          long dice_bytes(int sides) by_hand;\n\
          int dice_fill(out bsize(dice_bytes(result)) void *values);\n",
-    )
-    .expect("writable");
-    std::fs::write(folder.path().join("dice.c"), "").expect("writable");
+    );
+    written(&folder, "dice.c", "");
     let error = build(&header, folder.path()).expect_err("there is no result yet");
     assert!(
         error.to_string().contains("asked before the call"),
