@@ -74,7 +74,7 @@ pub fn to_backup(
     }
     schema::empty(&mut session, &begun)?;
     schema::must_be_empty(&mut session, &tables)?;
-    let begin = state::copying(identity, schema.is_some(), &tables);
+    let begin = state::copying(identity, schema.is_some(), &tables, copy.consistent_point);
     session.execute(&begin).map_err(&failed)?;
     session.execute("COMMIT").map_err(&failed)?;
 

@@ -47,9 +47,11 @@ impl Identity {
 pub enum Start {
     /// It knows nothing of this slot.
     Copy,
-    /// A copy was interrupted: its slot is of no use any more, and what it copied is removed by the
-    /// next one.
-    CopyAgain,
+    /// A copy was interrupted: its slot, which was made at this point, is of no use any more, and
+    /// what it copied is removed by the next one.
+    CopyAgain {
+        made_at: Lsn,
+    },
     Follow,
 }
 
@@ -60,7 +62,8 @@ pub fn start(backup: &mut Connection, identity: &Identity) -> Result<Start, Init
     schema::create(backup).map_err(&failed)?;
     let rows = backup
         .query(&format!(
-            "SELECT state, system_identifier, source_database, source, (SELECT count(*) FROM hindcast.standby_tables t WHERE t.slot = s.slot) \
+            "SELECT state, system_identifier, source_database, source, (SELECT count(*) FROM hindcast.standby_tables t WHERE t.slot = s.slot), \
+                    coalesce(consistent_point, '0/0') \
                FROM hindcast.standby s WHERE slot = {}",
             quote_literal(&identity.slot)
         ))
@@ -79,19 +82,25 @@ pub fn start(backup: &mut Connection, identity: &Identity) -> Result<Start, Init
         _ if !ours => Err(InitialError::Unfit(Unfit::OtherPrimary {
             source_url: row.string(3),
         })),
-        Some("copying") => Ok(Start::CopyAgain),
+        Some("copying") => Ok(Start::CopyAgain {
+            made_at: row.parse(5).map_err(failed)?,
+        }),
         _ => Ok(Start::Follow),
     }
 }
 
-/// Says on the backup that the slot was made for it. Should the copy end before it has begun, the
-/// next start finds [`Start::CopyAgain`] and knows that the slot is its own: to be called directly
-/// after the slot was made, and never before, since the next start may remove it.
-pub fn announce(backup: &mut Connection, identity: &Identity) -> Result<(), InitialError> {
+/// Says on the backup which slot will be made for it: to be called before the one is made that
+/// stays. Should the copy end before it has begun, the next start finds [`Start::CopyAgain`] and
+/// can tell whether a slot of this name is its own.
+pub fn announce(
+    backup: &mut Connection,
+    identity: &Identity,
+    made_at: Lsn,
+) -> Result<(), InitialError> {
     // What an interrupted copy has left to be removed stays noted.
     let sql = format!(
         "{} ON CONFLICT (slot) DO UPDATE SET {TAKE_OVER} WHERE standby.state = 'copying'",
-        insert(identity, false)
+        insert(identity, false, made_at)
     );
     backup
         .execute(&sql)
@@ -100,12 +109,13 @@ pub fn announce(backup: &mut Connection, identity: &Identity) -> Result<(), Init
 }
 
 const TAKE_OVER: &str = "publication = excluded.publication, source = excluded.source, \
-    system_identifier = excluded.system_identifier, source_database = excluded.source_database";
+    system_identifier = excluded.system_identifier, source_database = excluded.source_database, \
+    consistent_point = excluded.consistent_point";
 
-fn insert(identity: &Identity, schema_made: bool) -> String {
+fn insert(identity: &Identity, schema_made: bool, made_at: Lsn) -> String {
     format!(
-        "INSERT INTO hindcast.standby (slot, publication, source, system_identifier, source_database, state, schema_made) \
-         VALUES ({}, {}, {}, {}, {}, 'copying', {schema_made})",
+        "INSERT INTO hindcast.standby (slot, publication, source, system_identifier, source_database, state, schema_made, consistent_point) \
+         VALUES ({}, {}, {}, {}, {}, 'copying', {schema_made}, '{made_at}')",
         quote_literal(&identity.slot),
         quote_literal(&identity.publication),
         quote_literal(&identity.source),
@@ -510,14 +520,15 @@ pub(crate) fn copying(
     identity: &Identity,
     schema_made: bool,
     tables: &[ReplicatedTable],
+    made_at: Lsn,
 ) -> String {
     let slot = quote_literal(&identity.slot);
     let mut sql = format!(
         "{} ON CONFLICT (slot) DO UPDATE SET {TAKE_OVER}, schema_made = excluded.schema_made, started_at = now(), \
-             consistent_point = NULL, stop_requested_at = NULL, stop_at = NULL, stopped_at = NULL; \
+             stop_requested_at = NULL, stop_at = NULL, stopped_at = NULL; \
          DELETE FROM hindcast.standby_progress WHERE slot = {slot}; \
          DELETE FROM hindcast.standby_tables WHERE slot = {slot}; ",
-        insert(identity, schema_made)
+        insert(identity, schema_made, made_at)
     );
     if !tables.is_empty() {
         let rows: Vec<String> = tables
@@ -538,7 +549,7 @@ pub(crate) fn following(slot: &str, consistent_point: Lsn) -> String {
     format!(
         "INSERT INTO hindcast.standby_progress (slot, worker, workers, epoch, commit_lsn, end_lsn, commit_time) \
          SELECT slot, 0, 1, 0, '{consistent_point}', '{consistent_point}', started_at FROM hindcast.standby WHERE slot = {slot}; \
-         UPDATE hindcast.standby SET state = 'following', following_since = now(), consistent_point = '{consistent_point}' \
+         UPDATE hindcast.standby SET state = 'following', following_since = now() \
           WHERE slot = {slot} AND state = 'copying'"
     )
 }

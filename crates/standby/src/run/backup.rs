@@ -252,7 +252,7 @@ fn prepare(
     match start {
         Start::Follow => return Ok(()),
         // Its log begins before what will be copied now.
-        Start::CopyAgain => drop(slot::remove(&common.from, names)?),
+        Start::CopyAgain { made_at } => slot::remove_unread(&common.from, names, made_at)?,
         // Somebody else's, whose WAL and publication must not be touched.
         Start::Copy => match slot::check(&common.from, names, Lsn(u64::MAX)) {
             Err(SlotError::Gone { .. }) => {}
@@ -264,14 +264,19 @@ fn prepare(
         },
     }
     publication::publish(&common.from, names, &primary.tables)?;
-    let created = slot::create_unless(
+    let created = slot::create_temporary(
         &common.from,
         names,
         || control.is_stopping(),
         |waiting| control.note(&[waiting]),
     )?;
-    let copied = initial::announce(&mut connection, &identity)
-        .and_then(|()| copy(options, &created, &identity, primary, control));
+    let made_at = created.consistent_point;
+    // Killed between any two of these, it leaves a slot of which the backup knows that it is its
+    // own, or none.
+    let copied = initial::announce(&mut connection, &identity, made_at)
+        .map_err(StandbyError::from)
+        .and_then(|()| Ok(created.keep(&common.from, names)?))
+        .and_then(|()| Ok(copy(options, &created, &identity, primary, control)?));
     drop(created);
     let Err(error) = copied else { return Ok(()) };
     // The connection may have been lost with the answer to the commit that ends the copy. Only the
@@ -282,14 +287,14 @@ fn prepare(
         .and_then(|mut connection| initial::start(&mut connection, &identity).ok());
     match state {
         Some(Start::Follow) => Ok(()),
-        Some(Start::CopyAgain | Start::Copy) => {
+        Some(Start::CopyAgain { .. } | Start::Copy) => {
             // Nobody goes on from this slot: the next copy makes its own, and until then the
             // primary should keep nothing for us. If it cannot be reached either, the next start
             // does it.
-            let _ = slot::remove(&common.from, names);
-            Err(error.into())
+            let _ = slot::remove_unread(&common.from, names, made_at);
+            Err(error)
         }
-        None => Err(error.into()),
+        None => Err(error),
     }
 }
 

@@ -171,7 +171,7 @@ impl<'a> Checking<'a> {
         }
         let deadline = Instant::now() + PATIENCE;
         let is_over = || control.is_stopping() || Instant::now() > deadline;
-        let created = match slot::create_temporary(from, self.names, is_over) {
+        let created = match slot::create_temporary(from, self.names, is_over, |_| {}) {
             Err(SlotError::Stopped) => return Ok(Vec::new()),
             created => created?,
         };

@@ -306,7 +306,7 @@ impl<'a> Joining<'a> {
         publication::publish_also(from, names, tables)?;
         let deadline = Instant::now() + PATIENCE;
         let is_over = || control.is_stopping() || Instant::now() > deadline;
-        let created = slot::create_temporary(from, names, is_over)?;
+        let created = slot::create_temporary(from, names, is_over, |_| {})?;
         let at = created.consistent_point;
 
         let (mut log, mut target) = open(options, names, self.alone_until)?;

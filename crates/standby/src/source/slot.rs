@@ -91,6 +91,7 @@ impl SlotError {
                 Some("42710") => "another standby has this --name; if it is gone for good, `hindcast standby drop` removes what it left".to_owned(),
                 Some("55P03") => "somebody has a table locked: try again when they are done (SELECT pid, query FROM pg_stat_activity WHERE wait_event_type = 'Lock' shows who waits)".to_owned(),
                 Some("42501") => "let a superuser or the tables' owner with the attribute REPLICATION follow".to_owned(),
+                Some("53400") => "two are needed for a moment: drop slots that nobody reads (SELECT slot_name, active FROM pg_replication_slots), or raise max_replication_slots and restart the primary".to_owned(),
                 _ => "the primary's log says more".to_owned(),
             },
             SlotError::Exists { .. } => "another backup follows under this name: choose another --name; or, if that backup is gone for good, `hindcast standby drop`".to_owned(),
@@ -127,6 +128,7 @@ pub(super) fn refused(doing: &'static str) -> impl Fn(Error) -> SlotError {
 /// A slot that was just made. As long as this lives, `snapshot` is the state that the slot's log
 /// continues.
 pub struct Created {
+    name: String,
     pub consistent_point: Lsn,
     /// For `SET TRANSACTION SNAPSHOT`.
     pub snapshot: String,
@@ -136,6 +138,24 @@ pub struct Created {
 
 pub(super) fn connect(url: &DatabaseUrl) -> Result<Connection, SlotError> {
     Connection::connect(url, &session("hindcast standby")).map_err(SlotError::Connect)
+}
+
+impl Created {
+    /// Makes a slot of the standby's name that begins where this one does, and stays. Its point
+    /// tells it from anybody else's: see [`remove_unread`].
+    pub fn keep(&self, url: &DatabaseUrl, names: &Names) -> Result<(), SlotError> {
+        let copied = connect(url)?.execute(&format!(
+            "SELECT pg_catalog.pg_copy_logical_replication_slot({}, {}, false)",
+            quote_literal(&self.name),
+            quote_literal(&names.slot)
+        ));
+        copied.map(drop).map_err(|source| match source.code() {
+            Some("42710") => SlotError::Exists {
+                slot: names.slot.clone(),
+            },
+            _ => refused("make a replication slot")(source),
+        })
+    }
 }
 
 /// Makes the slot. The publication must be there already, or changes in between would be missing.
@@ -152,24 +172,30 @@ pub fn create_unless(
     stop: impl Fn() -> bool,
     waiting: impl FnMut(String),
 ) -> Result<Created, SlotError> {
-    create_slot(url, &names.slot, "", stop, waiting)
+    create_slot(url, names, Lasting::Always, stop, waiting)
 }
 
-/// Makes one beside it that goes with the session: for what is to be copied while the log is
-/// followed.
+/// Makes one that goes with its session, whatever ends that: nobody who is killed leaves one
+/// behind.
 pub fn create_temporary(
     url: &DatabaseUrl,
     names: &Names,
     stop: impl Fn() -> bool,
+    waiting: impl FnMut(String),
 ) -> Result<Created, SlotError> {
-    let name = format!("{}_join", names.slot);
-    create_slot(url, &name, "TEMPORARY ", stop, |_| {})
+    create_slot(url, names, Lasting::WithSession, stop, waiting)
+}
+
+#[derive(Clone, Copy)]
+enum Lasting {
+    Always,
+    WithSession,
 }
 
 fn create_slot(
     url: &DatabaseUrl,
-    name: &str,
-    kind: &str,
+    names: &Names,
+    lasting: Lasting,
     stop: impl Fn() -> bool,
     mut waiting: impl FnMut(String),
 ) -> Result<Created, SlotError> {
@@ -188,9 +214,14 @@ fn create_slot(
             .map_err(refused())?;
     }
     let (token, pid) = (keeper.cancel_token(), keeper.process());
+    let (name, kind) = match lasting {
+        Lasting::Always => (names.slot.clone(), ""),
+        // No two sessions have it, though the primary may not have missed a predecessor yet.
+        Lasting::WithSession => (format!("{}_{pid}", names.slot), "TEMPORARY "),
+    };
     let rows = std::thread::scope(|scope| {
         let (ended, end) = mpsc::channel::<()>();
-        let keeper = &mut keeper;
+        let (keeper, name) = (&mut keeper, &name);
         let creation = scope.spawn(move || {
             let rows = create_with(keeper, name, kind);
             drop(ended);
@@ -225,6 +256,7 @@ fn create_slot(
         .ok_or_else(|| Error::Protocol("no answer to CREATE_REPLICATION_SLOT".to_owned()))
         .map_err(refused())?;
     Ok(Created {
+        name,
         consistent_point: row.parse(1).map_err(refused())?,
         snapshot: row.string(2),
         _keeper: keeper,
@@ -315,6 +347,24 @@ pub fn check(url: &DatabaseUrl, names: &Names, progress: Lsn) -> Result<(), Slot
         });
     }
     Ok(())
+}
+
+/// Removes slot and publication of a copy that was interrupted, if the slot is the one that was
+/// made at this point and has not been read since. Another standby's of the same name is at another
+/// one.
+pub fn remove_unread(url: &DatabaseUrl, names: &Names, made_at: Lsn) -> Result<(), SlotError> {
+    let rows = connect(url)?
+        .query(&format!(
+            "SELECT confirmed_flush_lsn = '{made_at}' FROM pg_catalog.pg_replication_slots WHERE slot_name = {}",
+            quote_literal(&names.slot)
+        ))
+        .map_err(refused("look at the replication slot"))?;
+    match rows.first() {
+        Some(row) if !row.is_true(0) => Err(SlotError::Exists {
+            slot: names.slot.clone(),
+        }),
+        _ => remove(url, names).map(drop),
+    }
 }
 
 /// Removes what there is of slot and publication; says what that was.

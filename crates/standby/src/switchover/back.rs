@@ -76,7 +76,7 @@ impl Back {
              UPDATE hindcast.standby SET state = 'copying' WHERE slot = {0}; {1}; {2}; \
              UPDATE hindcast.standby SET fenced_at = now(), switchover_at = NULL, promoted_at = NULL WHERE slot = {0}; COMMIT",
             quote_literal(slot),
-            state::copying(&self.identity, false, &self.tables),
+            state::copying(&self.identity, false, &self.tables, at),
             state::following(slot, at),
         );
         let failed = Cause::query(Side::Primary, "note whose backup it becomes");

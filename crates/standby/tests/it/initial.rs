@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::pair::{Pair, Settings, told};
 use hindcast_cluster::{Cluster, Shutdown};
+use hindcast_pg::Lsn;
 use hindcast_standby::initial::{self, Hold, InitialError, Source, Start, Unfit, start};
 use hindcast_standby::source::{publication, slot};
 use hindcast_standby::status::{Control, State};
@@ -195,7 +196,8 @@ fn a_copy_that_was_stopped_begins_again_as_if_it_had_never_been() {
     );
     let identity = pair.identity(&pair.preflight());
     let mut backup = pair.connect(&pair.backup_url);
-    assert_eq!(start(&mut backup, &identity).unwrap(), Start::CopyAgain);
+    let again = start(&mut backup, &identity).unwrap();
+    assert!(matches!(again, Start::CopyAgain { .. }), "{again:?}");
 
     // As if it had come further: a table complete, and the primary has changed since.
     pair.backup("SET session_replication_role = replica; INSERT INTO b VALUES (-1)");
@@ -354,7 +356,7 @@ fn a_backup_belongs_to_one_primary_and_one_process() {
     assert!(Hold::take(&pair.backup_url, slot).unwrap().is_none());
     assert!(Hold::take(&pair.backup_url, "another").unwrap().is_some());
     assert_eq!(hold.stop_requested().unwrap(), None);
-    hold.stopped(hindcast_pg::Lsn(7)).unwrap();
+    hold.stopped(Lsn(7)).unwrap();
     assert_eq!(
         pair.backup("SELECT stopped_at FROM hindcast.standby"),
         "0/7"
@@ -367,20 +369,21 @@ fn a_copy_that_ends_before_it_has_begun_knows_its_slot() {
     let identity = pair.identity(&pair.preflight());
     let mut backup = pair.connect(&pair.backup_url);
     assert_eq!(start(&mut backup, &identity).unwrap(), Start::Copy);
-    initial::announce(&mut backup, &identity).unwrap();
-    assert_eq!(start(&mut backup, &identity).unwrap(), Start::CopyAgain);
+    let again = |made_at| Start::CopyAgain { made_at };
+    initial::announce(&mut backup, &identity, Lsn(7)).unwrap();
+    assert_eq!(start(&mut backup, &identity).unwrap(), again(Lsn(7)));
     // Nothing was copied yet: the backup can still become somebody else's.
     let mut other = identity.clone();
     other.system_identifier = "1".to_owned();
     assert_eq!(start(&mut backup, &other).unwrap(), Start::Copy);
-    initial::announce(&mut backup, &other).unwrap();
-    assert_eq!(start(&mut backup, &other).unwrap(), Start::CopyAgain);
-    initial::announce(&mut backup, &identity).unwrap();
+    initial::announce(&mut backup, &other, Lsn(8)).unwrap();
+    assert_eq!(start(&mut backup, &other).unwrap(), again(Lsn(8)));
+    initial::announce(&mut backup, &identity, Lsn(9)).unwrap();
     pair.copy()
         .unwrap_or_else(|error| panic!("{}", told(&error)));
     assert_eq!(start(&mut backup, &identity).unwrap(), Start::Follow);
     // Not any more, whoever asks.
-    initial::announce(&mut backup, &other).unwrap();
+    initial::announce(&mut backup, &other, Lsn(10)).unwrap();
     assert_eq!(start(&mut backup, &identity).unwrap(), Start::Follow);
     let again = pair.copy().unwrap_err();
     assert!(

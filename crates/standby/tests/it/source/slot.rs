@@ -104,6 +104,58 @@ fn a_locked_table_is_waited_for_and_then_named() {
 }
 
 #[test]
+fn a_slot_that_stays_is_told_from_anothers_by_its_point() {
+    let stage = Stage::with(
+        "keeps",
+        "CREATE TABLE t (k int PRIMARY KEY); INSERT INTO t VALUES (1)",
+    );
+    publication::publish(&stage.url(), &stage.names, &stage.primary().tables).unwrap();
+    let make = || slot::create_temporary(&stage.url(), &stage.names, || false, |_| {}).unwrap();
+    let slots = "SELECT count(*) FILTER (WHERE temporary), count(*) FILTER (WHERE NOT temporary) \
+                   FROM pg_replication_slots WHERE database = 'keeps'";
+    let created = make();
+    assert_eq!(stage.sql(slots), "1|0");
+    created.keep(&stage.url(), &stage.names).unwrap();
+    assert_eq!(stage.sql(slots), "1|1");
+    let at = created.consistent_point;
+    stage.sql("INSERT INTO t VALUES (2)");
+    let copied = stage.sql(&format!(
+        "BEGIN ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{}'; SELECT * FROM t; COMMIT;",
+        created.snapshot
+    ));
+    assert_eq!(copied, "1");
+    drop(created);
+    eventually("the session's slot is gone", || stage.sql(slots) == "0|1");
+    let mut stream = stage.stream(at, StreamOptions::default());
+    expect![[r#"
+        begin
+        table public.t (k*) Default
+        t insert (2)
+        commit
+    "#]]
+    .assert_eq(&read_to(&mut stream, stage.end()));
+    stream.finish();
+
+    // Another standby of the same name.
+    let other = make();
+    let error = other.keep(&stage.url(), &stage.names).unwrap_err();
+    assert!(matches!(error, SlotError::Exists { .. }), "{error:?}");
+    let remove = |at| slot::remove_unread(&stage.url(), &stage.names, at);
+    let error = remove(other.consistent_point).unwrap_err();
+    assert!(matches!(error, SlotError::Exists { .. }), "{error:?}");
+    drop(other);
+
+    // One that was killed before its copy began.
+    slot::remove(&stage.url(), &stage.names).unwrap();
+    let killed = make();
+    killed.keep(&stage.url(), &stage.names).unwrap();
+    remove(killed.consistent_point).unwrap();
+    drop(killed);
+    eventually("nothing is left", || stage.sql(slots) == "0|0");
+    remove(at).unwrap();
+}
+
+#[test]
 fn a_slot_waits_for_transactions_that_run_and_says_so() {
     let stage = Stage::with("waits", "CREATE TABLE t (k int PRIMARY KEY)");
     publication::publish(&stage.url(), &stage.names, &stage.primary().tables).unwrap();
