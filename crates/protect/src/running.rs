@@ -291,6 +291,11 @@ impl<'a> Running<'a> {
         if last.is_none() && !is_due {
             return Ok(());
         }
+        // The log before the packets that explain it are looked at, and behind them on its way: the
+        // backup never has that the program read what it has not seen come.
+        let mut log = Vec::new();
+        let collected = self.shipper.collect(None, &mut |message| log.push(message));
+        let is_new = collected.map_err(Broken::Here)?.is_new;
         self.see(&mut |came| channel.put(&ToBackup::Came(came.to_vec())));
         if self.arriving.has_lost() {
             let why = "clients send more than can be kept";
@@ -302,11 +307,8 @@ impl<'a> Running<'a> {
             }
             channel.put(&ToBackup::Goes(packet));
         }
+        log.iter().for_each(|message| channel.put(message));
         self.shipped = Instant::now();
-        let collected = self
-            .shipper
-            .collect(None, &mut |message| channel.put(&message));
-        let is_new = collected.map_err(Broken::Here)?.is_new;
         if is_new || last.is_some() {
             self.mark += 1;
             self.spoken = self.shipped;
@@ -533,13 +535,14 @@ impl<'a> Running<'a> {
             self.report_unread();
         }
         self.shipper = shipper;
+        let mut log = Vec::new();
+        let collected = self.shipper.collect(None, &mut |message| log.push(message));
+        collected.map_err(crate::error::system("reading the log"))?;
+        self.see(&mut |_| ());
         for entry in self.book.entries() {
             channel.put(&ToBackup::Entry(entry));
         }
-        let collected = self
-            .shipper
-            .collect(None, &mut |message| channel.put(&message));
-        collected.map_err(crate::error::system("reading the log"))?;
+        log.iter().for_each(|message| channel.put(message));
         channel.put(&ToBackup::Holds);
         self.mark += 1;
         channel.put(&ToBackup::Mark(self.mark));
