@@ -173,6 +173,73 @@ fn enums_get_the_labels_that_they_have_on_the_primary() {
     follower.interrupt().assert_code(0);
 }
 
+/// What the primary's tables get and lose, theirs get and lose as well: while values wander from
+/// row to row, with several workers, and where what is gone allows rows that it did not.
+#[test]
+fn indexes_and_constraints_come_and_go_with_those_of_the_primary() {
+    let pair = Pair::shared(
+        "indexes",
+        "CREATE TABLE item (id int PRIMARY KEY, code int, n int, note text);
+         INSERT INTO item SELECT i, i, i % 7, 'n' || i FROM generate_series(1, 500) i;
+         CREATE TABLE part (id int PRIMARY KEY, item int);
+         INSERT INTO part SELECT i, i FROM generate_series(1, 500) i;
+         CREATE INDEX early ON item (n);",
+    );
+    let mut follower = pair.follow(&["--workers", "3"]);
+    pair.wait_until_equal(&mut follower);
+    pair.backup("CREATE INDEX own ON item (note); ALTER TABLE item ADD CONSTRAINT tame CHECK (id < 1000000)");
+    let wander = "UPDATE item SET code = code + 1000; UPDATE item SET code = 1501 - code";
+    pair.primary(
+        "CREATE INDEX item_note ON item (lower(note)) WHERE n > 2;
+         CREATE UNIQUE INDEX item_code ON item (code);
+         ALTER TABLE item ADD CONSTRAINT item_n CHECK (n >= 0);
+         ALTER TABLE item ADD CONSTRAINT item_id CHECK (id > 0) NOT VALID;
+         ALTER TABLE item ADD CONSTRAINT item_both UNIQUE (id, code);
+         ALTER TABLE part ADD CONSTRAINT part_item FOREIGN KEY (item) REFERENCES item ON DELETE CASCADE;",
+    );
+    let all = "SELECT string_agg(x, '; ' ORDER BY x) FROM (
+        SELECT pg_get_indexdef(indexrelid) || CASE WHEN indisvalid THEN '' ELSE ' invalid' END FROM pg_index WHERE indrelid IN ('item'::regclass, 'part'::regclass)
+        UNION ALL SELECT conname || pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid IN ('item'::regclass, 'part'::regclass)) a (x)
+        WHERE x !~ '(own|tame)'";
+    let are_equal = |follower: &mut Follower| {
+        follower.process.wait_until("the same indexes", || {
+            (pair.backup(all) == pair.primary(all)).then_some(())
+        });
+    };
+    let workload = || {
+        for _ in 0..5 {
+            pair.primary(wander);
+            pair.primary("UPDATE item SET code = (SELECT max(code) + 1 FROM item) WHERE id = 1");
+        }
+    };
+    workload();
+    are_equal(&mut follower);
+    workload();
+    pair.wait_until_equal(&mut follower);
+
+    // Another one of the same name; one under another name; one that somebody does not want here.
+    pair.backup("DROP INDEX early");
+    pair.primary(
+        "DROP INDEX item_note; CREATE INDEX item_note ON item (note, n);
+         ALTER INDEX item_code RENAME TO item_codes; ALTER TABLE item VALIDATE CONSTRAINT item_id",
+    );
+    follower.process.wait_until("the same indexes", || {
+        let [here, there] = [pair.backup(all), pair.primary(all)];
+        let early = "CREATE INDEX early ON public.item USING btree (n); ";
+        (here.replace(" NOT VALID", "") == there.replace(early, "")).then_some(())
+    });
+
+    // Rows that were not allowed before come at once.
+    pair.primary(
+        "ALTER TABLE item DROP CONSTRAINT item_n, DROP CONSTRAINT item_both; DROP INDEX item_codes; ALTER TABLE part DROP CONSTRAINT part_item;
+         UPDATE item SET n = -1 WHERE id < 10; UPDATE item SET code = 3; INSERT INTO part VALUES (1000, 1000)",
+    );
+    pair.wait_until_equal(&mut follower);
+    let own = "SELECT count(*) FROM pg_class WHERE relname = 'own' UNION ALL SELECT count(*) FROM pg_constraint WHERE conname = 'tame'";
+    assert_eq!(pair.backup(own), "1\n1");
+    follower.interrupt().assert_code(0);
+}
+
 /// Rows come and go as they begin and cease to meet the condition, also in a table that appears;
 /// and no rows that do not are taken for missing.
 #[test]

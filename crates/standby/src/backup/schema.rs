@@ -9,6 +9,8 @@
 //!                            which the log is for from `joined_at` on: the greatest position as
 //!                            long as nothing is copied. `shape` is what the primary's catalog said
 //!                            of it then
+//! hindcast.standby_indexes   indexes and constraints that the primary had when it was looked at
+//!                            last
 //! hindcast.standby_progress  how far each worker has applied, inserted by the transaction that
 //!                            applied it: an updated row would get ever more versions as long as a
 //!                            reader's snapshot is open. The row with the greatest epoch counts
@@ -42,6 +44,14 @@ CREATE TABLE IF NOT EXISTS hindcast.standby_tables ( \
   schema_name text NOT NULL, \
   table_name text NOT NULL, \
   PRIMARY KEY (slot, schema_name, table_name)); \
+CREATE TABLE IF NOT EXISTS hindcast.standby_indexes ( \
+  slot text NOT NULL REFERENCES hindcast.standby ON DELETE CASCADE, \
+  schema_name text NOT NULL, \
+  table_name text NOT NULL, \
+  is_constraint boolean NOT NULL, \
+  name text NOT NULL, \
+  definition text NOT NULL, \
+  PRIMARY KEY (slot, schema_name, table_name, is_constraint, name)); \
 CREATE TABLE IF NOT EXISTS hindcast.standby_progress ( \
   slot text NOT NULL, \
   worker int NOT NULL, \

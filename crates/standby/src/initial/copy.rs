@@ -239,7 +239,7 @@ pub(super) fn analyze(
 }
 
 /// Does something that may take long, and ends it when everything is to stop.
-pub(super) fn watched<T>(
+pub(crate) fn watched<T>(
     session: &mut Connection,
     control: &Control,
     work: impl FnOnce(&mut Connection) -> Result<T, InitialError>,

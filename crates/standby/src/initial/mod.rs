@@ -20,6 +20,7 @@ mod copy;
 mod dump;
 mod enums;
 mod error;
+pub mod indexes;
 mod join;
 mod reshape;
 pub mod rights;
@@ -28,8 +29,8 @@ mod schema;
 pub mod state;
 mod workers;
 
-pub(crate) use copy::writing;
 pub use copy::{BackupCopy, to_backup};
+pub(crate) use copy::{watched, writing};
 pub use enums::adapt_enums;
 pub use error::{InitialError, Side, Unfit};
 pub use join::{Join, join};

@@ -9,7 +9,7 @@ use super::error::PromoteError;
 use crate::initial::Side;
 use crate::initial::state::Stored;
 use crate::pgoutput::{Decoder, Message};
-use crate::source::session;
+use crate::source::{end_of_log, session};
 
 /// How many rows of the log are looked at: enough to tell nothing from something.
 const LOOK_AT: u32 = 1000;
@@ -67,25 +67,10 @@ impl Primary {
         Ok(row.map_or_else(Default::default, |row| (row.string(0), row.string(1))))
     }
 
-    /// Everything that was committed before this was asked ends at or before it, and can be read
-    /// from the slot: the log is read only as far as it is on disk, where transactions with
-    /// `synchronous_commit = off` come late.
+    /// See [`end_of_log`].
     pub fn end(&mut self) -> Result<Lsn, PromoteError> {
-        let failed = PromoteError::query(Side::Primary, "see where its log ends");
-        // The commit of this message, which is for nobody, waits until all that was written before
-        // is on disk.
-        self.connection
-            .execute(
-                "BEGIN READ WRITE; SET LOCAL synchronous_commit = local; \
-                 SELECT pg_catalog.pg_logical_emit_message(true, 'hindcast', 'promote'); COMMIT",
-            )
-            .map_err(&failed)?;
-        let rows = self
-            .connection
-            .query("SELECT pg_catalog.pg_current_wal_flush_lsn()")
-            .map_err(&failed)?;
-        let row = rows.first().ok_or(Error::Closed).map_err(&failed)?;
-        row.parse(0).map_err(&failed)
+        end_of_log(&mut self.connection)
+            .map_err(PromoteError::query(Side::Primary, "see where its log ends"))
     }
 
     /// Waits until nobody reads the slot, since the primary may notice late that a follower is

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use hindcast_pg::Lsn;
 
 use super::checking::Checking;
+use super::indexing::Indexing;
 use super::joining::Joining;
 use super::open::{connect, open};
 use super::promotion;
@@ -30,6 +31,7 @@ pub fn to_backup(options: &BackupOptions, control: &Control) -> Result<Ended, St
     let mut beside = Beside {
         joining: Joining::new(options, &names),
         checking: Checking::new(options, &names),
+        indexing: Indexing::new(options, &names),
     };
     let mut alone_until = None;
     let ended = loop {
@@ -56,7 +58,9 @@ pub fn to_backup(options: &BackupOptions, control: &Control) -> Result<Ended, St
                 alone_until = error.lsn();
             }
             error => {
-                let Err(error) = beside.joining.mend(error, control) else {
+                let mended = beside.joining.mend(error, control);
+                let Err(error) = mended.or_else(|error| beside.indexing.mend(error, control))
+                else {
                     continue;
                 };
                 if !retry.may_help(&error) {
@@ -89,6 +93,7 @@ fn is_promoted(options: &BackupOptions, names: &Names) -> bool {
 struct Beside<'a> {
     joining: Joining<'a>,
     checking: Checking<'a>,
+    indexing: Indexing<'a>,
 }
 
 /// From looking at both servers to the first loss of one of them. `None`: a promotion that it made
@@ -113,9 +118,14 @@ fn once(
     prepare(options, names, &primary, control, retry)?;
     note_wanted(options, names)?;
 
-    let Beside { joining, .. } = beside;
+    let Beside {
+        joining, indexing, ..
+    } = beside;
     if joining.look(control) {
         joining.join(control, alone_until)?;
+    }
+    if indexing.look(control) {
+        indexing.adapt(control, alone_until)?;
     }
     // Following stops for a moment where rows are compared.
     let stop = loop {
@@ -141,13 +151,17 @@ fn once(
             beside.joining.join(control, alone_until)?;
             Ok(None)
         }
+        Stop::ToIndex if !control.is_stopping() => {
+            beside.indexing.adapt(control, alone_until)?;
+            Ok(None)
+        }
         Stop::ToPromote => {
             hold.stopped(control.status().visible)
                 .map_err(BackupError::Lost)?;
             let mut connection = connect(&options.to, Side::Backup)?;
             Ok(promotion::await_end(&mut connection, &names.slot, control)?)
         }
-        Stop::ToJoin | Stop::ToCheck | Stop::Stopped => Ok(Some(Ended::Stopped)),
+        Stop::ToJoin | Stop::ToIndex | Stop::ToCheck | Stop::Stopped => Ok(Some(Ended::Stopped)),
         Stop::Reached => Ok(Some(Ended::Reached)),
     }
 }
@@ -180,6 +194,7 @@ enum Stop {
     Reached,
     ToPromote,
     ToJoin,
+    ToIndex,
     ToCheck,
 }
 
@@ -204,13 +219,16 @@ fn follow_once(
         }
         ask_at = Instant::now() + ASK_EVERY;
         if let Some(request) = hold.stop_requested().map_err(BackupError::Lost)? {
-            if stop != Some(Stop::ToJoin) {
+            if !matches!(stop, Some(Stop::ToJoin | Stop::ToIndex)) {
                 stop = Some(Stop::ToPromote);
             }
             return Ok(Wish::EndAt(request.at));
         }
         if stop.is_none() && beside.joining.look(control) {
             stop = Some(Stop::ToJoin);
+        }
+        if stop.is_none() && beside.indexing.look(control) {
+            stop = Some(Stop::ToIndex);
         }
         if stop.is_none() && beside.checking.is_due(control) {
             stop = Some(Stop::ToCheck);

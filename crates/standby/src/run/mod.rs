@@ -9,6 +9,7 @@
 mod backup;
 mod checking;
 mod error;
+mod indexing;
 mod joining;
 mod open;
 mod promotion;

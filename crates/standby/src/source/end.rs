@@ -9,6 +9,20 @@ use hindcast_pg::{Connection, DatabaseUrl, Error, Lsn, Row, quote_literal};
 use super::session::session;
 use crate::status::{Retention, WalStatus};
 
+/// Everything that was committed before this was asked ends at or before it, and can be read from a
+/// slot: the log is read only as far as it is on disk, where transactions with
+/// `synchronous_commit = off` come late.
+pub(crate) fn end_of_log(primary: &mut Connection) -> Result<Lsn, Error> {
+    // The commit of this message, which is for nobody, waits until all that was written before is
+    // on disk.
+    primary.execute(
+        "BEGIN READ WRITE; SET LOCAL synchronous_commit = local; \
+         SELECT pg_catalog.pg_logical_emit_message(true, 'hindcast', 'end'); COMMIT",
+    )?;
+    let rows = primary.query("SELECT pg_catalog.pg_current_wal_flush_lsn()")?;
+    rows.first().ok_or(Error::Closed)?.parse(0)
+}
+
 /// Asks the primary for its end of WAL, and for the slot, now and then, in a session and thread of
 /// its own.
 ///

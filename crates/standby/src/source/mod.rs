@@ -14,6 +14,7 @@ pub mod spill;
 pub mod stream;
 pub mod tables;
 
+pub(crate) use end::end_of_log;
 pub use error::SourceError;
 pub use preflight::{PreflightError, Primary, preflight};
 pub use row_filter::{NoRowFilter, RowFilter};
