@@ -12,6 +12,7 @@ use hindcast_execlog::files::End;
 use hindcast_execlog::{Event, Text};
 
 use crate::functions::Function;
+use crate::state::log::Path;
 use crate::state::thread::{self, Current, Thread};
 use crate::state::{names, recording};
 use crate::{raw, syscall};
@@ -192,8 +193,12 @@ pub fn recording_ends(thread: &mut Current, doing: u16) -> ! {
 }
 
 /// Returns once every other thread has replayed all of its log, or none has moved for a while.
+///
+/// A thread that may run moves as soon as it has a processor, which on a machine that has too much
+/// to do takes long: the rest of its log is not to be left out for that.
 pub fn wait_for_the_others(me: &Thread) {
     const STEP: Duration = Duration::from_millis(2);
+    const PATIENCE_WITH_RUNNING: u32 = 5000;
     const PATIENCE: u32 = 250;
     // Whoever waits for a lock of one that is at its end has nothing else to wait for.
     const PATIENCE_WITH_LOCKED: u32 = 10;
@@ -204,6 +209,7 @@ pub fn wait_for_the_others(me: &Thread) {
         let mut progress = 0u64;
         let mut all = true;
         let mut all_locked = true;
+        let mut all_sleep = true;
         for other in thread::all().filter(|other| other.number != me.number) {
             progress = progress.wrapping_add(other.reader.events());
             let is_done = other.at_end.load(Ordering::Acquire)
@@ -211,14 +217,15 @@ pub fn wait_for_the_others(me: &Thread) {
                 || other.reader.is_at_end();
             all &= is_done;
             all_locked &= is_done || waits_for_lock(other);
+            all_sleep &= is_done || sleeps(other);
         }
         if all {
             return;
         }
-        patience = if all_locked {
-            PATIENCE_WITH_LOCKED
-        } else {
-            PATIENCE
+        patience = match (all_sleep, all_locked) {
+            (false, _) => PATIENCE_WITH_RUNNING,
+            (true, true) => PATIENCE_WITH_LOCKED,
+            (true, false) => PATIENCE,
         };
         still = if progress == seen { still + 1 } else { 0 };
         seen = progress;
@@ -231,6 +238,25 @@ fn waits_for_lock(thread: &Thread) -> bool {
     thread.slot.is_some_and(|slot| {
         slot.state() == State::Blocked && slot.function.load(Ordering::Relaxed) == Kind::Edge as u32
     })
+}
+
+/// Whether the kernel has put a thread to sleep, so that it does not only lack a processor.
+fn sleeps(thread: &Thread) -> bool {
+    let id = thread.kernel_id.load(Ordering::Relaxed);
+    let path = Path::new("/proc/self/task", format_args!("{id}/stat"));
+    let Ok(file) = raw::open_at(libc::AT_FDCWD, path.as_c_str(), libc::O_RDONLY, 0) else {
+        return true;
+    };
+    let mut bytes = [0u8; 256];
+    // SAFETY: room of that size.
+    let read = unsafe { syscall!(libc::SYS_read, file, bytes.as_mut_ptr(), bytes.len()) };
+    raw::close(file);
+    let text = bytes.get(..read.max(0) as usize).unwrap_or_default();
+    // `7 (name) S 1 …`, where the name may have anything in it.
+    let end = text.iter().rposition(|byte| *byte == b')');
+    let state = end.and_then(|end| text.get(end + 2));
+    // Waiting for the disk, it is not asleep either.
+    !matches!(state, Some(b'R' | b'D'))
 }
 
 /// The recording cannot be used at all.
