@@ -117,7 +117,10 @@ impl Others {
 
     /// The paths of the sockets that the service called.
     pub fn called_paths(&self) -> impl Iterator<Item = &[u8]> + Clone {
-        let paths = self.called.iter().filter_map(|peer| peer.strip_prefix("unix:"));
+        let paths = self
+            .called
+            .iter()
+            .filter_map(|peer| peer.strip_prefix("unix:"));
         paths.map(str::as_bytes)
     }
 
