@@ -323,7 +323,10 @@ fn verdict(
         options,
         counted.read_committed,
     ));
-    if counted.divergences > 0 {
+    if counted.divergences == 0 {
+        // They made no difference.
+        remarks.retain(|remark| !matches!(remark, Remark::CallDiffered { .. }));
+    } else {
         let drawn = shared
             .monitor
             .with(|coordinator| coordinator.unpinned_statements());

@@ -4,7 +4,8 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use hindcast_gateway::{Gates, redirect};
 use hindcast_pg::DatabaseUrl;
@@ -20,6 +21,10 @@ use crate::pins::Pins;
 use crate::place::{Asked, Place};
 use crate::recording::Recording;
 use crate::turns::Turns;
+
+/// So long a service that listens elsewhere may take until it listens on the port by which clients
+/// named it. Behind a web server it never does.
+const ELSEWHERE: Duration = Duration::from_secs(3);
 
 /// How a service was started, and what it knew its database by.
 #[derive(Clone)]
@@ -44,6 +49,8 @@ pub struct Inside {
     /// How many connections the service needs at a time; the shims give as many to a pool that is
     /// smaller.
     pub connections: usize,
+    /// When it listened first, elsewhere than its clients named it.
+    elsewhere: OnceLock<Instant>,
     /// Of the gate's socket.
     _folder: tempfile::TempDir,
 }
@@ -71,6 +78,7 @@ impl Inside {
             others,
             launch,
             connections: 0,
+            elsewhere: OnceLock::new(),
             _folder: folder,
         };
         Ok((inside, listeners))
@@ -134,7 +142,18 @@ impl Inside {
         match &self.launch.asked {
             Some(Asked::Port(asked)) => port(Some(*asked)),
             Some(Asked::Path(path)) => self.turns.board.moved(path.as_bytes()).map(unix),
-            None => port(None).or_else(|| self.turns.board.all_moved().next().map(unix)),
+            None => {
+                if let Some(place) = self.others.port.and_then(|named| port(Some(named))) {
+                    return Some(place);
+                }
+                // What its own processes called is none to which requests came.
+                let mut paths = self.turns.board.all_moved_but(self.others.called_paths());
+                let place = port(None).or_else(|| paths.next().map(unix))?;
+                let since = self.elsewhere.get_or_init(Instant::now);
+                // It may listen for something else before.
+                let waits = self.others.port.is_some() && since.elapsed() < ELSEWHERE;
+                (!waits).then_some(place)
+            }
         }
     }
 }

@@ -16,6 +16,7 @@
 mod authority;
 mod calls;
 mod conversation;
+mod named;
 mod progress;
 
 use std::ffi::{OsStr, OsString};
@@ -36,6 +37,7 @@ use tokio_rustls::TlsAcceptor;
 use authority::{Authority, VARIABLES};
 use calls::{Calls, Peer};
 use conversation::Host;
+use named::Named;
 
 use crate::monitor::Monitor;
 use crate::plan::Plan;
@@ -62,6 +64,10 @@ pub struct Others {
     authority: Option<(Arc<Authority>, OsString)>,
     /// Of the gates' sockets.
     folder: tempfile::TempDir,
+    /// Whom the service called, itself among them.
+    called: Vec<String>,
+    /// By which most clients named the service.
+    pub port: Option<u16>,
 }
 
 impl Others {
@@ -70,29 +76,33 @@ impl Others {
         let (trace, period) = (Arc::clone(trace), plan.period.clone());
         let read = tokio::task::spawn_blocking(move || {
             let mut calls = Calls::default();
-            if outbound == Outbound::Live {
-                return Ok(calls);
-            }
+            let mut named = Named::default();
             let filter = RequestFilter {
                 arrived: Some(period),
                 ..RequestFilter::default()
             };
             for request in trace.requests(filter) {
                 let mut request = request?;
+                named.add(&request);
+                if outbound == Outbound::Live {
+                    continue;
+                }
                 calls.progress.add(&request);
                 let own = std::mem::take(&mut request.calls);
                 own.into_iter().for_each(|call| calls.add(&request, call));
             }
             calls.whole();
-            Ok::<_, ReadError>(calls)
+            Ok::<_, ReadError>((calls, named.port()))
         });
-        let calls = read.await?.map_err(io::Error::other)?;
+        let (calls, port) = read.await?.map_err(io::Error::other)?;
         let mut others = Self {
             gates: Vec::new(),
             places: Vec::new(),
             serving: JoinSet::new(),
             authority: None,
             folder: socket_folder()?,
+            called: calls.peers.keys().cloned().collect(),
+            port,
             calls: Arc::default(),
         };
         for peer in calls.peers.keys().take(OTHERS) {
@@ -103,6 +113,15 @@ impl Others {
         }
         others.calls = Arc::new(Mutex::new(calls));
         Ok(others)
+    }
+
+    /// The paths of the sockets that the service called.
+    pub fn called_paths(&self) -> impl Iterator<Item = &[u8]> + Clone {
+        let paths = self
+            .called
+            .iter()
+            .filter_map(|peer| peer.strip_prefix("unix:"));
+        paths.map(str::as_bytes)
     }
 
     /// Makes an authority, and a file with its certificate that the service can read.

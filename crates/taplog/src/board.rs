@@ -353,9 +353,13 @@ impl Board {
             .map(name_of)
     }
 
-    /// Of all sockets that have other names than the service gave them.
-    pub fn all_moved(&self) -> impl Iterator<Item = [u8; NAME]> + '_ {
-        self.moved_numbers().map(name_of)
+    /// Of all sockets that have other names than the service gave them, but for these paths.
+    pub fn all_moved_but<'a>(
+        &self,
+        paths: impl Iterator<Item = &'a [u8]> + Clone,
+    ) -> impl Iterator<Item = [u8; NAME]> {
+        let is_none = move |&number: &u64| !paths.clone().any(|path| Moved::is_of(number, path));
+        self.moved_numbers().filter(is_none).map(name_of)
     }
 
     fn moved_numbers(&self) -> impl Iterator<Item = u64> + '_ {

@@ -242,14 +242,39 @@ fn a_server_of_streams_is_known() {
     is_recorded_and_replayed("streams", hypercorn, &WAYS_IN_PYTHON);
 }
 
+fn script(stage: &Stage, name: &str) -> Vec<String> {
+    let service = repository("tests/services").join(name);
+    let (service, port) = (service.display().to_string(), stage.service_port);
+    command(&[&python("python"), &service, &port.to_string()])
+}
+
 #[test]
 fn handlers_of_tornado_are_known() {
-    let tornado = |stage: &Stage| {
-        let service = repository("tests/services/marks_tornado.py");
-        let (service, port) = (service.display().to_string(), stage.service_port);
-        command(&[&python("python"), &service, &port.to_string()])
-    };
+    let tornado = |stage: &Stage| script(stage, "marks_tornado.py");
     is_recorded_and_replayed("tornado", tornado, &["transaction", "gather"]);
+}
+
+/// One task serves a connection from its beginning on.
+#[test]
+fn requests_of_sanic_are_known() {
+    let sanic = |stage: &Stage| script(stage, "marks_sanic.py");
+    is_recorded_and_replayed("sanic", sanic, &["transaction", "gather"]);
+}
+
+#[test]
+fn coroutines_callbacks_and_threads_of_twisted_are_known() {
+    let twisted = |stage: &Stage| script(stage, "marks_twisted.py");
+    is_recorded_and_replayed("twisted", twisted, &["coroutine", "callbacks"]);
+}
+
+/// A thread reads requests, and others answer them. Another port is there before the service's.
+#[test]
+fn threads_of_waitress_are_known_and_the_port_that_clients_asked() {
+    let waitress = |stage: &Stage| {
+        let metrics = stage.ingress_port.to_string();
+        [script(stage, "marks_waitress.py"), vec![metrics]].concat()
+    };
+    is_recorded_and_replayed("waitress", waitress, &["transaction"]);
 }
 
 /// One thread serves all, and its driver writes in C. What a request spawns is its own.

@@ -11,6 +11,7 @@ Nothing is told before a loop of asyncio or uvloop serves, or a server of greenl
 are known without. Without the tap it does nothing. TLS and HTTP/2 have no turn.
 """
 
+import functools
 import os
 import sys
 import zlib
@@ -263,6 +264,97 @@ def tornado(module):
         return read_message
 
     replace(module.HTTP1Connection, "_read_message", read)
+
+
+def sanic(module):
+    """One task serves a connection, which is made before the first request. It makes each request when its head has come.
+
+    Methods of the server itself are compiled anew when that starts, from their sources.
+    """
+
+    def init(real):
+        def init(self, *args, **kwargs):
+            real(self, *args, **kwargs)
+            descriptor = descriptor_of(self.transport)
+            if descriptor is not None:
+                REQUEST.set(request_of(descriptor))
+
+        return init
+
+    replace(module.Request, "__init__", init)
+
+
+def waitress(module):
+    """One thread reads all requests, and others answer them, one each."""
+
+    def service(real):
+        def service(self, *args, **kwargs):
+            return in_turn(request_of(self.socket.fileno()), real, self, *args, **kwargs)
+
+        return service
+
+    replace(module.HTTPChannel, "service", service)
+
+
+# Twisted. Its coroutines have contexts as those of asyncio. What it calls later is called for who asks for it.
+
+
+def within(request, work, *args, **kwargs):
+    token = REQUEST.set(request)
+    try:
+        return work(*args, **kwargs)
+    finally:
+        REQUEST.reset(token)
+
+
+def twisted(module):
+    def received(real):
+        def _dataReceived(self, data):
+            if not serves:
+                loop_serves()
+            return within(request_of(self.fileno()), real, self, data)
+
+        return _dataReceived
+
+    replace(module.Server, "_dataReceived", received)
+
+
+def reactor(module):
+    def later(real):
+        def callLater(self, delay, *args, **kwargs):
+            request = REQUEST.get()
+            work = args if request is None else (within, request, *args)
+            return real(self, delay, *work, **kwargs)
+
+        return callLater
+
+    def from_thread(real):
+        def callFromThread(self, *args, **kwargs):
+            request = REQUEST.get()
+            work = args if request is None else (within, request, *args)
+            return real(self, *work, **kwargs)
+
+        return callFromThread
+
+    replace(module.ReactorBase, "callLater", later)
+    replace(module.ReactorBase, "callFromThread", from_thread)
+
+
+def twisted_threads(module):
+    def call(real):
+        def callInThreadWithCallback(self, result, *args, **kwargs):
+            request = REQUEST.get()
+            if not serves or request is None:
+                return real(self, result, *args, **kwargs)
+            told = result and functools.partial(within, request, result)
+            return real(self, told, in_turn, request, *args, **kwargs)
+
+        return callInThreadWithCallback
+
+    replace(module.ThreadPool, "callInThreadWithCallback", call)
+    # Each connection of its pools has a thread.
+    for name in ("__init__", "adjustPoolsize"):
+        replace(module.ThreadPool, name, twisted_pool)
 
 
 # Greenlets. One thread works for all requests, and changes between them where it would wait. Each greenlet
@@ -532,6 +624,14 @@ def randomness(module):
 CONNECTIONS = int(os.environ.get("HINDCAST_POOL") or 0)
 
 
+def twisted_pool(real):
+    def size(self, *args, **kwargs):
+        real(self, *args, **kwargs)
+        self.max = max(self.max, CONNECTIONS)
+
+    return size
+
+
 def psycopg_pool(real):
     def sizes(self, *args, **kwargs):
         least, most = real(self, *args, **kwargs)
@@ -598,6 +698,11 @@ HOOKS = {
     "uvicorn.protocols.http.h11_impl": uvicorn,
     "uvicorn.protocols.http.httptools_impl": uvicorn,
     "tornado.http1connection": tornado,
+    "sanic.request.types": sanic,
+    "waitress.channel": waitress,
+    "twisted.internet.tcp": twisted,
+    "twisted.internet.base": reactor,
+    "twisted.python.threadpool": twisted_threads,
     "gunicorn.workers.base_async": gunicorn,
     "gevent.pywsgi": pywsgi,
     "concurrent.futures.thread": lambda module: replace(

@@ -1,0 +1,68 @@
+//! By which port clients named a service: what they sent to it says so (`Host: shop:8000`).
+//!
+//! A service may listen elsewhere as well, before it does there: for a page of metrics, or for its
+//! own processes.
+
+use std::collections::BTreeMap;
+
+use hindcast_gateway::inside::CgiProtocol;
+use hindcast_trace::Request;
+
+#[derive(Default)]
+pub struct Named {
+    /// How many requests named each.
+    ports: BTreeMap<u16, u64>,
+    /// And none.
+    without: u64,
+}
+
+impl Named {
+    pub fn add(&mut self, request: &Request) {
+        self.count(port(request));
+    }
+
+    fn count(&mut self, port: Option<u16>) {
+        match port {
+            Some(port) => *self.ports.entry(port).or_default() += 1,
+            None => self.without += 1,
+        }
+    }
+
+    /// That of most requests, if they name one.
+    pub fn port(&self) -> Option<u16> {
+        let (&port, &times) = self.ports.iter().max_by_key(|&(_, times)| times)?;
+        (times > self.without).then_some(port)
+    }
+}
+
+/// `None`: it names none, or came by a web server, whose port is another one.
+fn port(request: &Request) -> Option<u16> {
+    if CgiProtocol::of(request).is_some() {
+        return None;
+    }
+    let mut headers = request.headers.iter();
+    let (_, host) = headers.find(|(name, _)| name.eq_ignore_ascii_case("host"))?;
+    port_of(std::str::from_utf8(host).ok()?)
+}
+
+fn port_of(host: &str) -> Option<u16> {
+    host.rsplit_once(':')?.1.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_is_named_by_the_port_of_most_requests() {
+        let of = |hosts: &[&str]| {
+            let mut named = Named::default();
+            hosts.iter().for_each(|host| named.count(port_of(host)));
+            named.port()
+        };
+        assert_eq!(of(&["a:8000", "[::1]:8000", "a:9000"]), Some(8000));
+        // Behind a web server they do not.
+        assert_eq!(of(&["a", "b", "a:8000"]), None);
+        assert_eq!(of(&["[::1]"]), None);
+    }
+}
