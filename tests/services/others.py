@@ -47,6 +47,7 @@ class Redis(socketserver.StreamRequestHandler):
             self.wfile.write(self.answer(*words))
 
     def answer(self, command, key=None):
+        command = command.upper()
         if command == "PING":
             return b"+PONG\r\n"
         with lock:

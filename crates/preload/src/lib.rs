@@ -58,6 +58,7 @@ const SHIMS: [Shim; 3] = [
         files: &[
             shim!("node.cjs"),
             shim!("node_messages.cjs"),
+            shim!("node_calls.cjs"),
             shim!("node_pins.cjs"),
             shim!("node_queries.cjs"),
         ],

@@ -8,7 +8,8 @@
 //
 // A driver may write for one request while it works for another, from a queue. So a socket is
 // nobody's unless its driver is known: `pg`, whose queues are bound to contexts here, postgres.js
-// (node_queries.cjs), and Node's own HTTP client. TLS, HTTP/2 and drivers in native code have none.
+// (node_queries.cjs), ioredis, node-redis and `fetch` (node_calls.cjs), and Node's own HTTP client. TLS,
+// HTTP/2 and drivers in native code have none.
 "use strict";
 (() => {
     const fs = require("fs");
@@ -30,7 +31,9 @@
     const pin = require("./node_pins.cjs");
     const { Messages } = require("./node_messages.cjs");
     const queries = require("./node_queries.cjs");
+    const calls = require("./node_calls.cjs");
     queries.find(storage);
+    calls.findFetches(storage);
     class Turn extends pin.Pins {
         constructor(number) {
             super();
@@ -38,6 +41,8 @@
         }
     }
     pin(() => storage.getStore());
+    // Of a replay.
+    const connections = Number(process.env.HINDCAST_POOL || 0);
     const WIRE = Symbol("hindcast wire");
     const WAITS = Symbol("hindcast waits");
     const BOUND = Symbol("hindcast bound");
@@ -131,15 +136,30 @@
         const begins = Buffer.isBuffer(chunk) && chunk.length >= 8 && chunk[0] === 0;
         const plain = begins && chunk.readUInt32BE(4) !== TLS_ASKED;
         if (plain && !socket[BOUND] && queries.isKnown()) {
-            const done = failed => failed && socket.destroy(failed);
-            return (socket[WIRE] = new queries.Pipeline((bytes, turn) => {
-                tell(socket, turn ? turn.number : 0n);
-                write.call(socket, false, bytes, "buffer", done);
-            }));
+            return (socket[WIRE] = new queries.Pipeline(putInto(socket)));
         }
         const known = plain && (socket[BOUND] || chunk.includes(NAMES_ITSELF, "latin1"));
         return (socket[WIRE] = known ? new Wire() : false);
     }
+
+    function putInto(socket) {
+        const done = failed => failed && socket.destroy(failed);
+        return (bytes, turn) => {
+            tell(socket, turn ? turn.number : 0n);
+            write.call(socket, false, bytes, "buffer", done);
+        };
+    }
+
+    const COMMANDS = Symbol("hindcast commands");
+    const writeOfStream = Socket.prototype.write;
+    Socket.prototype.write = function () {
+        if (calls.made.length > 0) {
+            // In a replay the other end looks late.
+            this[COMMANDS] ||= new calls.Commands(putInto(this), connections > 0);
+            this[COMMANDS].next.push(...calls.made.splice(0));
+        }
+        return Reflect.apply(writeOfStream, this, arguments);
+    };
 
     // Writes. One that waits for the connection comes here again, in the connection's context.
     Socket.prototype._writeGeneric = function _writeGeneric(several, data, encoding, done) {
@@ -155,11 +175,13 @@
         }
         const chunks = several ? data.map(entry => entry.chunk) : [data];
         const wire = wireOf(this, chunks[0]);
-        if (wire instanceof queries.Pipeline) {
-            wire.writes(Buffer.concat(chunks.map(toBuffer)));
+        const parted = wire instanceof queries.Pipeline ? wire : !wire && this[COMMANDS];
+        if (parted) {
+            parted.writes(Buffer.concat(chunks.map(toBuffer)));
             return done();
         }
         if (wire) turn = wire.writes(chunks.map(toBuffer), turn);
+        else if (this[calls.FETCHES]) turn = this[calls.FETCHES].turn;
         else if (!(this._httpMessage instanceof http.ClientRequest)) turn = undefined;
         tell(this, turn ? turn.number : 0n);
         return Reflect.apply(write, this, arguments);
@@ -185,6 +207,7 @@
         // What a login to the database draws is not the request's.
         const turn = answers && this[BOUND] && wire.begun ? wire.owner : undefined;
         if (answers) wire.reads(chunk);
+        else if (this[COMMANDS] && event === "data") this[COMMANDS].reads(toBuffer(chunk));
         return storage.run(turn, () => Reflect.apply(emitOfSocket, this, arguments));
     };
 
@@ -218,7 +241,6 @@
 
     // In a replay more requests may hold a connection and wait than originally, and what they wait
     // for needs one: a pool is as large as that takes.
-    const connections = Number(process.env.HINDCAST_POOL || 0);
     if (connections) queries.enlarge(connections);
     function enlarge(options) {
         if (options && options.max < connections) options.max = connections;
@@ -232,6 +254,7 @@
         const loaded = Reflect.apply(load, this, arguments);
         if (typeof request !== "string") return loaded;
         pin.loaded(request, loaded);
+        calls.loaded(request, loaded, storage);
         if (isPool.test(request) && typeof loaded === "function") {
             bindCallback(loaded.prototype, "connect", pool => enlarge(pool.options));
         } else if (isOther.test(request) && loaded && typeof loaded.Pool === "function") {

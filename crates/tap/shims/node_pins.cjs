@@ -137,6 +137,7 @@ function pinCrypto(current) {
             if (callback === undefined) {
                 const bytes = real(size);
                 put(drawn(turn, bytes.length), bytes);
+                drawWhatIsCopied(bytes, randomBytes, current);
                 return bytes;
             }
             let pinned;
@@ -328,6 +329,20 @@ function leaveNoneOver(array, filling) {
     if (!Buffer.isBuffer(array)) return;
     // It would cut what is there by that length. Other arrays know how long they are.
     for (const cut of ["subarray", "slice"]) Object.defineProperty(array, cut, { value: Uint8Array.prototype.subarray });
+}
+
+// `@fastify/session` copies ids from such a block, and counts for itself how much is left. Of that each
+// copy is drawn anew, for who makes it.
+const copies = /[\\/]node_modules[\\/]@fastify[\\/]session[\\/]/;
+function drawWhatIsCopied(block, drawing, current) {
+    if (block.length < BLOCK || !copies.test(frames(drawing, 1, all => all[0]?.getFileName()))) return;
+    const copy = function (target, at, from = 0, to = this.length) {
+        const turn = current();
+        const place = this.subarray(from, to);
+        if (turn) put(drawn(turn, place.length), place);
+        return Buffer.prototype.copy.apply(this, arguments);
+    };
+    Object.defineProperty(block, "copy", { value: copy });
 }
 
 // Hashes of passwords in native code draw their salts in threads that work for no request. They take

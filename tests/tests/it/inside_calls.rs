@@ -11,6 +11,12 @@ use super::inside::{CLIENTS, python, record, replay};
 const SCHEMA: &str = "CREATE TABLE seen (text text PRIMARY KEY)";
 const ROUNDS: usize = 8;
 
+/// What a service needs that is in a folder of the repository.
+fn install(script: &str, arguments: &[&str]) {
+    let status = Command::new(repository(script)).args(arguments).status();
+    assert!(status.expect("bash is there").success());
+}
+
 struct Others {
     port: u16,
     socket: String,
@@ -86,6 +92,63 @@ fn whom_a_service_calls_is_not_there_in_a_replay_and_answers() {
         line.contains("GET /prices/") && line.ends_with(&end)
     };
     assert!(replayed.stdout.lines().any(names), "{}", replayed.stdout);
+}
+
+/// Each request's are its own, in which order ever a replay asks: drivers put commands of several
+/// requests into one write, and a generator of ids has random bytes for all of them.
+#[test]
+fn what_requests_of_node_ask_on_one_connection_and_draw_from_one_block_is_known() {
+    const TOGETHER: usize = 4;
+    let stage = Stage::new("inside-calls-node", SCHEMA);
+    install("examples/node/run.sh", &["--install"]);
+    let others = Others {
+        port: free_port(),
+        socket: stage.folder().join("redis").display().to_string(),
+    };
+    let running = others.start(&stage);
+    let service = |order: &str| {
+        let file = repository("tests/services/asks.js").display().to_string();
+        let (order, modules) = (
+            format!("ORDER={order}"),
+            repository("examples/node/node_modules"),
+        );
+        let modules = format!("NODE_PATH={}", modules.display());
+        let ports = [stage.service_port, others.port].map(|port| port.to_string());
+        let command = ["env", &order, &modules, "node", &file, &ports[0], &ports[1]];
+        [&command[..], &[&others.socket]].concat().join(" ")
+    };
+    let words: Vec<String> = service("forwards").split(' ').map(str::to_owned).collect();
+    let recorder = record(&stage, &words);
+    let address = format!("127.0.0.1:{}", stage.service_port);
+    let ways = [
+        "ioredis",
+        "gathered",
+        "pipeline",
+        "node-redis",
+        "node-redis-4",
+        "session",
+        "fetch",
+    ];
+    std::thread::scope(|scope| {
+        for number in 0..TOGETHER {
+            let mut client = Client::new(address.clone());
+            scope.spawn(move || {
+                for way in ways {
+                    let answer = client.send("POST", &format!("/{way}/{number}"), None);
+                    assert_eq!(answer.unwrap().status, 200);
+                }
+            });
+        }
+    });
+    recorder.interrupt().assert_code(0);
+    drop(running);
+
+    for order in ["forwards", "backwards"] {
+        let app = format!("exec {}", service(order));
+        let replayed = replay(&stage, &["--app", &app]).assert_code(0);
+        assert!(replayed.stdout.contains("faithful"), "{}", replayed.stdout);
+        assert!(!replayed.stdout.contains("refused"), "{}", replayed.stdout);
+    }
 }
 
 /// The service verifies whom it calls, when it is recorded and in a replay.
