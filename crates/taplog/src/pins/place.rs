@@ -203,10 +203,13 @@ pub(crate) fn mixed(hash: u64, word: u64) -> u64 {
 }
 
 /// What counts of a write. Numbers are all the same, since there are those of processes and of
-/// threads in the names that clients give.
+/// threads in the names that clients give, and hexadecimal ones of what PDO has prepared on a
+/// connection that outlives requests (`pdo_stmt_0000003f`).
 struct Text {
     bytes: [u8; LOOKED_AT],
     length: usize,
+    /// The last byte was of a number.
+    is_number: bool,
 }
 
 impl Text {
@@ -214,6 +217,7 @@ impl Text {
         Self {
             bytes: [0; LOOKED_AT],
             length: 0,
+            is_number: false,
         }
     }
 
@@ -221,6 +225,10 @@ impl Text {
         const DIGIT: u8 = b'0';
         let left = LOOKED_AT - self.length;
         for &byte in bytes.iter().take(left) {
+            self.is_number = byte.is_ascii_digit() || self.is_number && matches!(byte, b'a'..=b'f');
+            if self.is_number && !byte.is_ascii_digit() {
+                continue;
+            }
             let byte = if byte >> 4 == 3 { DIGIT } else { byte };
             let before = self.length.checked_sub(1).map(|at| self.bytes[at]);
             if byte != DIGIT || before != Some(DIGIT) {

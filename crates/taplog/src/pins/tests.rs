@@ -337,6 +337,13 @@ fn numbers_in_names_do_not_count() {
     let declare = |number: &str| behind(format!("DECLARE c_{number} CURSOR").as_bytes());
     assert_eq!(declare("140021"), declare("139877"));
     assert_eq!(declare("9"), declare("10"));
+    let deallocate = |number: u32| {
+        let text = format!("DEALLOCATE pdo_stmt_{number:08x}");
+        behind(text.as_bytes())
+    };
+    let places = [0x3e, 0x3f, 0xa1, 0xabc].map(deallocate);
+    assert_eq!(places, [places[0]; 4]);
+    assert_ne!(behind(b"POST /?f=a"), behind(b"POST /?f=b"));
     assert_ne!(behind(b"SELECT a"), behind(b"SELECT b"));
     let startup = b"\0\0\0\x08\0\x03\0\0user\0";
     assert_eq!(behind(startup), Place::CONNECTING);
