@@ -173,6 +173,52 @@ fn who_finds_a_cache_filled_draws_and_reads_what_it_did_besides_in_java() {
     assert!(replayed.contains("faithful"), "{replayed}");
 }
 
+/// In the replay a request looks into a loop's cache before the one that filled it originally.
+#[test]
+fn a_request_sees_in_a_loops_cache_of_java_what_it_saw() {
+    let stage = Stage::new("cached-java", "");
+    let files = ["CoreSubscriber.java", "Cached.java"];
+    let made = Command::new("javac")
+        .arg("-d")
+        .arg(stage.folder())
+        .args(files.map(|file| repository("tests/services/reactor").join(file)))
+        .status();
+    assert!(made.expect("javac is there").success());
+    let service = |pause: u32| {
+        let (folder, port) = (stage.folder().display(), stage.service_port);
+        format!("exec java -cp {folder} reactor.core.publisher.Cached {port} {pause}")
+    };
+    let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
+    command
+        .arg(stage.trace())
+        .args(["--", "sh", "-c", &service(0)])
+        .env("DATABASE_URL", stage.database_url());
+    let mut recorder = Process::start("record", command, stage.folder());
+    recorder.wait_until_it_listens(stage.service_port);
+    let ask = |target: &str| {
+        let mut client = Client::new(format!("127.0.0.1:{}", stage.service_port));
+        client.send("GET", target, None).unwrap().text()
+    };
+    for round in 0..3 {
+        std::thread::scope(|scope| {
+            let late = scope.spawn(|| ask("/late"));
+            // It is about to get an answer of the source.
+            std::thread::sleep(Duration::from_millis(if round == 1 { 0 } else { 50 }));
+            assert_eq!(ask("/"), late.join().unwrap());
+        });
+        ask("/clear");
+    }
+    recorder.interrupt().assert_code(0);
+    let mut command = stage.hindcast(&["replay", "--trace"]);
+    command
+        .arg(stage.trace())
+        .args(["--app", &service(300)])
+        .env("HINDCAST_POSTGRES", stage.database_url());
+    let replayed = Process::start("replay", command, stage.folder()).wait();
+    let replayed = replayed.assert_code(0).stdout;
+    assert!(replayed.contains("faithful"), "{replayed}");
+}
+
 /// Of a service in `tests/services`, which is given its port and more.
 fn is_the_same_in_a_replay_of_a_range(name: &str, service: &[&str], more: &[&str]) {
     let stage = Stage::new(name, "");

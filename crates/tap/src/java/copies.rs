@@ -15,6 +15,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::CStr;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
@@ -162,9 +163,8 @@ pub unsafe extern "C" fn has_given(
 /// none, or it is one of another cache.
 fn copy_of(thread: Thread, cache: Reference, number: i64, asks: bool) -> Option<Reference> {
     let mut copies = copies();
-    if !copies.contains_key(&number) {
-        let made = make(thread, cache, asks)?;
-        copies.insert(number, made);
+    if let Entry::Vacant(place) = copies.entry(number) {
+        place.insert(make(thread, cache, asks)?);
     }
     let most = copies.len() > KEPT_MAX;
     let oldest = most.then(|| copies.pop_first()).flatten();
