@@ -23,7 +23,7 @@ import java.util.concurrent.TimeUnit;
 
 /**
  * One loop reads all requests and writes to the database, and goes on when that has answered: java Looped.java PORT. It says that it is a loop as Netty's does.
- * A request asks twice, and works in a thread of a pool, a little later, in between.
+ * A request asks twice, and works in a thread of a pool, a little later, in between. Then it has a session made that others may take.
  */
 public class Looped {
     static final ScheduledExecutorService LATER = Executors.newScheduledThreadPool(2);
@@ -32,6 +32,7 @@ public class Looped {
         return sessions.ask("SELECT count(*) FROM note, pg_sleep(0.01)")
                 .thenCompose(count -> later(loop))
                 .thenCompose(drawn -> {
+                    sessions.makeSpare();
                     String values = "('" + UUID.randomUUID() + "', '" + drawn + "', '" + Instant.now() + "')";
                     return sessions.ask("INSERT INTO note VALUES " + values + " RETURNING id");
                 });
@@ -160,6 +161,16 @@ class Sessions {
 
     Sessions(Loop loop) {
         this.loop = loop;
+    }
+
+    /** While the request that had it made goes on. */
+    void makeSpare() {
+        try {
+            Session session = new Session(this);
+            session.start().thenAccept(nothing -> idle.push(session));
+        } catch (Exception error) {
+            throw new RuntimeException(error);
+        }
     }
 
     CompletableFuture<String> ask(String statement) {
