@@ -1,14 +1,20 @@
 import com.sun.net.httpserver.HttpServer;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
+import java.rmi.server.UID;
 import java.time.Instant;
 import java.util.Date;
 import java.util.UUID;
 import java.util.concurrent.Executors;
 
-/** Each answer says an id and the time. The first request fills a cache, for which it draws and reads the clock, too. */
+/**
+ * Each answer says an id and the time: java First.java PORT [filled]. The first request fills a cache, for which it draws and reads the clock, too; with
+ * filled, it is full from the beginning.
+ */
 public class First {
     static String answer() {
+        // A class of the runtime, which reads the clock when it is first used.
+        new UID();
         String now = Instant.now() + " " + new Date().getTime();
         Cache.get();
         return UUID.randomUUID() + " " + now + " " + System.currentTimeMillis() + " " + Cache.get().length();
@@ -16,6 +22,10 @@ public class First {
 
     public static void main(String[] arguments) throws Exception {
         int port = Integer.parseInt(arguments[0]);
+        if (arguments.length > 1) {
+            new UID();
+            Cache.get();
+        }
         HttpServer server = HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), port), 0);
         server.setExecutor(Executors.newFixedThreadPool(4));
         server.createContext("/", exchange -> {

@@ -315,6 +315,11 @@ pub fn is_answered(entry: &Entry, bytes: &[u8]) {
 }
 
 fn is_at(entry: &Entry, place: Place) {
+    // A loop makes sessions for whom it may, while the request goes on with another one.
+    if MINE.with(|mine| mine.is_loop.get()) && matches!(place, Place::CONNECTING | Place::CONNECTED)
+    {
+        return;
+    }
     let request = of(entry);
     if request == 0 && !is_apart() {
         asks_for_session(entry, place);

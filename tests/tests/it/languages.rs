@@ -144,6 +144,81 @@ fn who_fills_a_cache_draws_and_reads_what_it_did_besides_in_java() {
     is_the_same_in_a_replay_of_a_range("first-java", &["java", "First.java"], &[]);
 }
 
+/// What a request asked for that filled a cache, or first used a class of the runtime, is asked by
+/// nobody in the replay.
+#[test]
+fn who_finds_a_cache_filled_draws_and_reads_what_it_did_besides_in_java() {
+    let stage = Stage::new("found-java", "");
+    let service = repository("tests/services/First.java");
+    let service = format!("{} {}", service.display(), stage.service_port);
+    let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
+    command
+        .arg(stage.trace())
+        .args(["--", "sh", "-c", &format!("exec java {service}")])
+        .env("DATABASE_URL", stage.database_url());
+    let mut recorder = Process::start("record", command, stage.folder());
+    recorder.wait_until_it_listens(stage.service_port);
+    for _ in 0..2 {
+        let mut client = Client::new(format!("127.0.0.1:{}", stage.service_port));
+        client.send("GET", "/", None).unwrap();
+    }
+    recorder.interrupt().assert_code(0);
+    let mut command = stage.hindcast(&["replay", "--trace"]);
+    command
+        .arg(stage.trace())
+        .args(["--app", &format!("exec java {service} filled")])
+        .env("HINDCAST_POSTGRES", stage.database_url());
+    let replayed = Process::start("replay", command, stage.folder()).wait();
+    let replayed = replayed.assert_code(0).stdout;
+    assert!(replayed.contains("faithful"), "{replayed}");
+}
+
+/// In the replay a request looks into a loop's cache before the one that filled it originally.
+#[test]
+fn a_request_sees_in_a_loops_cache_of_java_what_it_saw() {
+    let stage = Stage::new("cached-java", "");
+    let files = ["CoreSubscriber.java", "Cached.java"];
+    let made = Command::new("javac")
+        .arg("-d")
+        .arg(stage.folder())
+        .args(files.map(|file| repository("tests/services/reactor").join(file)))
+        .status();
+    assert!(made.expect("javac is there").success());
+    let service = |pause: u32| {
+        let (folder, port) = (stage.folder().display(), stage.service_port);
+        format!("exec java -cp {folder} reactor.core.publisher.Cached {port} {pause}")
+    };
+    let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
+    command
+        .arg(stage.trace())
+        .args(["--", "sh", "-c", &service(0)])
+        .env("DATABASE_URL", stage.database_url());
+    let mut recorder = Process::start("record", command, stage.folder());
+    recorder.wait_until_it_listens(stage.service_port);
+    let ask = |target: &str| {
+        let mut client = Client::new(format!("127.0.0.1:{}", stage.service_port));
+        client.send("GET", target, None).unwrap().text()
+    };
+    for round in 0..3 {
+        std::thread::scope(|scope| {
+            let late = scope.spawn(|| ask("/late"));
+            // It is about to get an answer of the source.
+            std::thread::sleep(Duration::from_millis(if round == 1 { 0 } else { 50 }));
+            assert_eq!(ask("/"), late.join().unwrap());
+        });
+        ask("/clear");
+    }
+    recorder.interrupt().assert_code(0);
+    let mut command = stage.hindcast(&["replay", "--trace"]);
+    command
+        .arg(stage.trace())
+        .args(["--app", &service(300)])
+        .env("HINDCAST_POSTGRES", stage.database_url());
+    let replayed = Process::start("replay", command, stage.folder()).wait();
+    let replayed = replayed.assert_code(0).stdout;
+    assert!(replayed.contains("faithful"), "{replayed}");
+}
+
 /// Of a service in `tests/services`, which is given its port and more.
 fn is_the_same_in_a_replay_of_a_range(name: &str, service: &[&str], more: &[&str]) {
     let stage = Stage::new(name, "");
@@ -355,16 +430,38 @@ fn threads_that_java_runs_by_itself_work_for_requests() {
     }
 }
 
+/// A loop serves all requests, and goes on with each when the database has answered.
+#[test]
+fn a_loop_of_java_goes_on_for_the_request_that_asked() {
+    let schema = "CREATE TABLE note (id uuid, drawn uuid, written timestamptz)";
+    let stage = inside_extension::stage("looped-java", schema, &[]);
+    is_replayed_as_recorded(&stage, |command| {
+        command
+            .args(["java"])
+            .arg(repository("tests/services/Looped.java"))
+            .arg(stage.service_port.to_string());
+    });
+}
+
 fn what_is_handed_over_draws_what_it_did(name: &str, java: &str, way: &str) {
     let stage = Stage::new(name, "");
+    is_replayed_as_recorded(&stage, |command| {
+        command
+            .arg(java)
+            .arg(repository("tests/services/Handed.java"))
+            .arg(stage.service_port.to_string())
+            .arg(way);
+    });
+}
+
+/// Clients at a time, each of which sends requests by a connection each.
+fn is_replayed_as_recorded(stage: &Stage, service: impl FnOnce(&mut Command)) {
     let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
     command
         .arg(stage.trace())
-        .args(["--", java])
-        .arg(repository("tests/services/Handed.java"))
-        .arg(stage.service_port.to_string())
-        .arg(way)
+        .arg("--")
         .env("DATABASE_URL", stage.database_url());
+    service(&mut command);
     let mut recorder = Process::start("record", command, stage.folder());
     recorder.wait_until_it_listens(stage.service_port);
     std::thread::scope(|scope| {
@@ -380,6 +477,10 @@ fn what_is_handed_over_draws_what_it_did(name: &str, java: &str, way: &str) {
     let recorded = recorder.interrupt().assert_code(0).stderr;
     let requests = format!("{} requests", CLIENTS * NOTES);
     assert!(recorded.contains(&requests), "{recorded}");
+    assert!(
+        !recorded.contains(" ghost") || recorded.contains("(0 ghosts)"),
+        "{recorded}"
+    );
     let mut command = stage.hindcast(&["replay", "--trace"]);
     command
         .arg(stage.trace())

@@ -9,6 +9,10 @@
 //! It is the innermost method that is not the runtime's, and the innermost one of another file that
 //! this works for. A file is a class with all that is within: what is behind `$` in a name is often
 //! counted when the class is made (of lambdas, proxies, and classes without a name).
+//!
+//! A class of the runtime begins when it is first used, for all requests: its beginning counts as a
+//! method of the program's. And some read the clock for themselves, as those that look for a
+//! generator of random numbers do once: such a reading is known by what reads, too.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -35,8 +39,10 @@ static ALL_KNOWN: [Known; KNOWN] = [const {
     }
 }; KNOWN];
 
-/// Of the runtime itself, or of a proxy.
+/// A proxy, or what reads a clock or is called where the program does.
 const NOT_COUNTED: u64 = 0;
+/// What counts is odd. The others are the runtime's own.
+const COUNTED: u64 = 1;
 /// In a method's number, what stands for its file; the others stand for the method.
 const FILE: u64 = !0 << 32;
 
@@ -70,13 +76,36 @@ fn asker_within<const N: usize>(tools: Tools) -> Asker {
     }
 }
 
+/// Who reads a clock. The runtime may do so for itself.
+pub fn reader(tools: Tools) -> Caller {
+    let (methods, count) = tools.methods::<NEAR>();
+    let methods = methods.iter().take(count);
+    let own = methods
+        .map(|&method| number(tools, method))
+        .find(|&number| number != NOT_COUNTED);
+    let own = own.filter(|own| own & COUNTED == 0).unwrap_or(0);
+    Caller::of(mixed(asker(tools) ^ own))
+}
+
 /// Who asks for so much of something: each is known by both.
 pub fn caller(tools: Tools, of: u64) -> Caller {
     Caller::of(mixed(asker(tools) ^ of))
 }
 
+/// Who makes something that is kept: the innermost methods of three files.
+pub fn maker(tools: Tools) -> u64 {
+    const FILES: usize = 3;
+    let (methods, count) = tools.methods::<DEPTH>();
+    let numbers = methods.iter().take(count);
+    let counted = numbers.map(|&method| number(tools, method));
+    let mut all: Vec<u64> = counted.filter(|&number| number & COUNTED != 0).collect();
+    all.dedup_by_key(|number| *number & FILE);
+    let innermost = all.iter().take(FILES);
+    innermost.fold(1, |hash, &number| mixed(hash ^ number))
+}
+
 fn of_numbers(numbers: impl Iterator<Item = u64>) -> Asker {
-    let mut counted = numbers.filter(|&number| number != NOT_COUNTED);
+    let mut counted = numbers.filter(|&number| number & COUNTED != 0);
     let Some(innermost) = counted.next() else {
         return Asker::Deeper(0);
     };
@@ -109,18 +138,27 @@ fn number(tools: Tools, method: usize) -> u64 {
 
 fn of_names(class: &[u8], method: &[u8]) -> u64 {
     const RUNTIME: [&[u8]; 5] = [b"Ljava/", b"Ljavax/", b"Ljdk/", b"Lsun/", b"Lcom/sun/"];
+    /// By these the program reads it.
+    const CLOCKS: [&[u8]; 5] = [
+        b"Ljava/security/Hindcast;",
+        b"Ljava/time/",
+        b"Ljava/util/Date;",
+        b"Ljava/util/Calendar;",
+        b"Ljava/util/GregorianCalendar;",
+    ];
+    const BEGINS: &[u8] = b"<clinit>";
     const INNER: u8 = b'$';
-    if RUNTIME.iter().any(|runtime| class.starts_with(runtime)) {
-        return NOT_COUNTED;
-    }
+    let is_runtime = RUNTIME.iter().any(|runtime| class.starts_with(runtime));
     let file = class.split(|&byte| byte == INNER).next().unwrap_or(class);
-    if file.last() == Some(&b'/') || file == b"L" {
+    let is_counted = !is_runtime || method == BEGINS;
+    let is_clock = CLOCKS.iter().any(|clock| class.starts_with(clock));
+    if file.last() == Some(&b'/') || file == b"L" || is_clock && !is_counted {
         return NOT_COUNTED;
     }
     // `lambda$name$0`.
     let inner = method.strip_prefix(b"lambda$").unwrap_or(method);
     let method = inner.split(|&byte| byte == INNER).next().unwrap_or(inner);
-    hash(file) & FILE | hash(method) >> 32 | 1
+    hash(file) & FILE | hash(method) >> 32 & !COUNTED | u64::from(is_counted)
 }
 
 pub fn hash(bytes: &[u8]) -> u64 {
@@ -154,6 +192,10 @@ mod tests {
         ] {
             assert_eq!(of_names(not_counted, b"list"), NOT_COUNTED);
         }
+        let begins = of_names(b"Lsun/util/calendar/ZoneInfoFile;", b"<clinit>");
+        assert_eq!(begins & COUNTED, COUNTED);
+        let own = of_names(b"Ljava/util/logging/LogRecord;", b"<init>");
+        assert!(own != NOT_COUNTED && own & COUNTED == 0);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub struct Patch {
     pub method: &'static str,
     /// Without what is returned: whatever that is.
     pub descriptor: &'static str,
-    /// What is called first.
+    /// What is called first. If it gives an object, that stands for the method's own from there on.
     pub begins: Option<Call>,
     /// What is called in front of the last instruction with this code.
     pub ends: Option<(u8, Call)>,
@@ -80,6 +80,7 @@ pub mod code {
     pub const ISTORE_2: u8 = 0x3d;
     pub const LSTORE_1: u8 = 0x40;
     pub const LSTORE_3: u8 = 0x42;
+    pub const ASTORE_0: u8 = 0x4b;
     pub const POP: u8 = 0x57;
     pub const DUP: u8 = 0x59;
     pub const LCMP: u8 = 0x94;
@@ -144,6 +145,12 @@ pub fn patched(class: &str, bytes: &[u8], patches: &[&[Patch]]) -> Option<Vec<u8
         }
         if let Some(begins) = patch.begins {
             let mut put_in = call(begins)?;
+            if !begins.calls.1.ends_with('V') {
+                let class = constants.class(patch.class)?.to_be_bytes();
+                put_in.push(code::CHECKCAST);
+                put_in.extend(class);
+                put_in.push(code::ASTORE_0);
+            }
             put_in.resize(put_in.len().next_multiple_of(ALIGNED), code::NOP);
             moved = u16::try_from(put_in.len()).ok()?;
             all.push((0, put_in));

@@ -21,6 +21,9 @@ macro_rules! function {
 #[derive(Clone, Copy)]
 pub struct Machine(*mut c_void);
 
+// SAFETY: any thread may ask it.
+unsafe impl Send for Machine {}
+
 /// A thread's way into its machine.
 #[derive(Clone, Copy)]
 pub struct Thread(*mut c_void);
@@ -80,6 +83,20 @@ impl Machine {
     pub fn thread(self) -> Option<Thread> {
         const VERSION: c_int = 0x0001_0006;
         self.interface(VERSION).map(Thread)
+    }
+
+    /// Makes this thread one of the machine's, which does not keep it from ending.
+    pub fn join(self) -> Option<Thread> {
+        const ATTACH: usize = 7;
+        let mut found = std::ptr::null_mut();
+        let nothing = std::ptr::null_mut();
+        // SAFETY: as JNI declares it.
+        let done = unsafe {
+            function!(self.0, ATTACH, fn(*mut *mut c_void, *mut c_void) -> c_int)(
+                self.0, &mut found, nothing,
+            )
+        };
+        (done == OK && !found.is_null()).then_some(Thread(found))
     }
 
     pub fn tools(self) -> Option<Tools> {
@@ -302,6 +319,150 @@ impl Thread {
             let given = call(self.0, object, method, &other);
             (!self.was_refused() && !given.is_null()).then_some(given)
         }
+    }
+
+    /// What a method of an object does that gives nothing.
+    ///
+    /// # Safety
+    /// They are objects, and the method takes one.
+    pub unsafe fn run(
+        self,
+        object: Reference,
+        name: &CStr,
+        descriptor: &CStr,
+        other: Reference,
+    ) -> Option<()> {
+        const CALL: usize = 63;
+        // SAFETY: as JNI declares them; a value has the size of a reference.
+        unsafe {
+            let method = self.method(object, name, descriptor)?;
+            let call = function!(
+                self.0,
+                CALL,
+                fn(Reference, *mut c_void, *const Reference) -> ()
+            );
+            call(self.0, object, method, &other);
+            (!self.was_refused()).then_some(())
+        }
+    }
+
+    /// A new object of a class, made of another one.
+    ///
+    /// # Safety
+    /// It is a class, and what makes it so takes such an object.
+    pub unsafe fn make(
+        self,
+        class: Reference,
+        descriptor: &CStr,
+        of: Reference,
+    ) -> Option<Reference> {
+        const FIND: usize = 33;
+        const MAKE: usize = 30;
+        // SAFETY: as JNI declares them; a value has the size of a reference.
+        unsafe {
+            let find = function!(
+                self.0,
+                FIND,
+                fn(Reference, *const c_char, *const c_char) -> *mut c_void
+            );
+            let method = find(self.0, class, c"<init>".as_ptr(), descriptor.as_ptr());
+            if self.was_refused() || method.is_null() {
+                return None;
+            }
+            let make = function!(
+                self.0,
+                MAKE,
+                fn(Reference, *mut c_void, *const Reference) -> Reference
+            );
+            let made = make(self.0, class, method, &of);
+            (!self.was_refused() && !made.is_null()).then_some(made)
+        }
+    }
+
+    /// The place of an object's field, if it has it.
+    ///
+    /// # Safety
+    /// It is an object.
+    unsafe fn own_field(self, object: Reference, name: &CStr, kind: &CStr) -> Option<*mut c_void> {
+        const FIND: usize = 94;
+        // SAFETY: as JNI declares it.
+        let found = unsafe {
+            function!(
+                self.0,
+                FIND,
+                fn(Reference, *const c_char, *const c_char) -> *mut c_void
+            )(self.0, self.class_of(object), name.as_ptr(), kind.as_ptr())
+        };
+        (!self.was_refused() && !found.is_null()).then_some(found)
+    }
+
+    /// What is in an object's field, if that is an object.
+    ///
+    /// # Safety
+    /// It is an object.
+    pub unsafe fn value(self, object: Reference, name: &CStr, kind: &CStr) -> Option<Reference> {
+        const GET: usize = 95;
+        // SAFETY: as JNI declares it, and the field is such a one.
+        unsafe {
+            let field = self.own_field(object, name, kind)?;
+            let value = function!(self.0, GET, fn(Reference, *mut c_void) -> Reference)(
+                self.0, object, field,
+            );
+            (!value.is_null()).then_some(value)
+        }
+    }
+
+    /// # Safety
+    /// They are objects, and of this kind is what is put there.
+    pub unsafe fn set_value(
+        self,
+        object: Reference,
+        name: &CStr,
+        kind: &CStr,
+        value: Reference,
+    ) -> Option<()> {
+        const SET: usize = 104;
+        // SAFETY: as JNI declares it, and the field is such a one.
+        unsafe {
+            let field = self.own_field(object, name, kind)?;
+            function!(self.0, SET, fn(Reference, *mut c_void, Reference) -> ())(
+                self.0, object, field, value,
+            );
+        }
+        Some(())
+    }
+
+    pub fn string(self, text: &CStr) -> Option<Reference> {
+        const MAKE: usize = 167;
+        // SAFETY: as JNI declares it.
+        let made = unsafe {
+            function!(self.0, MAKE, fn(*const c_char) -> Reference)(self.0, text.as_ptr())
+        };
+        (!self.was_refused() && !made.is_null()).then_some(made)
+    }
+
+    pub fn is_same(self, Kept(one): &Kept, other: Reference) -> bool {
+        const IS_SAME: usize = 24;
+        // SAFETY: as JNI declares it.
+        let is_same = unsafe {
+            function!(self.0, IS_SAME, fn(Reference, Reference) -> c_uchar)(self.0, *one, other)
+        };
+        is_same != 0
+    }
+
+    /// The machine that the thread is one of.
+    pub fn machine(self) -> Option<Machine> {
+        const MACHINE: usize = 219;
+        let mut found = std::ptr::null_mut();
+        // SAFETY: as JNI declares it.
+        let done = unsafe {
+            function!(self.0, MACHINE, fn(*mut *mut c_void) -> c_int)(self.0, &mut found)
+        };
+        (done == OK && !found.is_null()).then_some(Machine(found))
+    }
+
+    pub fn keep_again(self, Kept(object): &Kept) -> Option<Kept> {
+        self.keep(*object)
     }
 
     pub fn keep(self, object: Reference) -> Option<Kept> {

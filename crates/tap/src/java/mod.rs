@@ -11,6 +11,7 @@
 //!   currentTimeMillis, …    ──▶            what the request read of the clock, as this code
 //!   HikariConfig, …         ──▶            as many connections as a replay needs
 //!   CaffeineCache, …        ──▶ seen       what the request saw of what others put there
+//!   Mono.cache              ──▶ copies     likewise, where a loop must not wait
 //!   PooledOptimizer, …      ──▶ numbers    which of the ids that it keeps the request was given
 //! ```
 //!
@@ -23,6 +24,7 @@
 
 mod asker;
 mod class;
+mod copies;
 mod machine;
 mod numbers;
 mod seen;
@@ -153,6 +155,7 @@ unsafe extern "C" fn reads(
             &CONNECTIONS,
             &NUMBERS,
             &CACHES,
+            &MONOS,
         ],
         true => &[
             &POOLS_OF_LIBRARIES,
@@ -460,6 +463,57 @@ const CACHES: [Patch; 3] = [
     cache("org/springframework/cache/caffeine/CaffeineCache"),
     cache("org/springframework/cache/concurrent/ConcurrentMapCache"),
 ];
+
+/// Reactor's caches of what a source gives.
+const MONOS: [Patch; 7] = [
+    made_mono("(Lreactor/core/publisher/Mono;)V"),
+    made_mono(
+        "(Lreactor/core/publisher/Mono;Ljava/time/Duration;Lreactor/core/scheduler/Scheduler;)V",
+    ),
+    made_mono(
+        "(Lreactor/core/publisher/Mono;Ljava/util/function/Function;\
+         Lreactor/core/scheduler/Scheduler;)V",
+    ),
+    made_mono(
+        "(Lreactor/core/publisher/Mono;Ljava/util/function/Function;\
+         Ljava/util/function/Function;Ljava/util/function/Supplier;\
+         Lreactor/core/scheduler/Scheduler;)V",
+    ),
+    Patch {
+        class: MONO,
+        method: "subscribeOrReturn",
+        descriptor: "(Lreactor/core/CoreSubscriber;)",
+        begins: Some(call(&[ALOAD_0], shim::CACHE_OF)),
+        ends: None,
+    },
+    Patch {
+        class: COORDINATOR,
+        method: "<init>",
+        descriptor: "(Lreactor/core/publisher/MonoCacheTime;)V",
+        begins: None,
+        ends: Some((RETURN, call(&[ALOAD_0], shim::ASKS))),
+    },
+    Patch {
+        class: COORDINATOR,
+        method: "signalCached",
+        descriptor: "(Lreactor/core/publisher/Signal;)V",
+        begins: Some(call(&[ALOAD_0, ALOAD_1], shim::HAS_GIVEN)),
+        ends: None,
+    },
+];
+
+const MONO: &str = "reactor/core/publisher/MonoCacheTime";
+const COORDINATOR: &str = "reactor/core/publisher/MonoCacheTime$CoordinatorSubscriber";
+
+const fn made_mono(descriptor: &'static str) -> Patch {
+    Patch {
+        class: MONO,
+        method: "<init>",
+        descriptor,
+        begins: None,
+        ends: Some((RETURN, call(&[ALOAD_0], shim::MADE_CACHE))),
+    }
+}
 
 const fn cache(class: &'static str) -> Patch {
     Patch {

@@ -22,12 +22,12 @@ use crate::{pins, process, turns};
 
 /// There was nothing; there was something of which it is not known who put it there.
 const NOTHING: i64 = 0;
-const UNKNOWN: i64 = 1;
+pub const UNKNOWN: i64 = 1;
 
 /// So many objects of caches are kept in a replay, and the latest that were put.
-const KEPT_MAX: usize = 1 << 16;
+pub const KEPT_MAX: usize = 1 << 16;
 /// So long it is waited for one. Changed code need not put it there.
-const WAIT: Duration = Duration::from_secs(5);
+pub const WAIT: Duration = Duration::from_secs(5);
 const LOOKS_EVERY: Duration = Duration::from_millis(1);
 
 const WRAPS: &CStr = c"(Ljava/lang/Object;)Lorg/springframework/cache/Cache$ValueWrapper;";
@@ -102,7 +102,7 @@ fn slot(thread: Thread, cache: Reference, key: Reference) -> Option<Slot> {
 }
 
 /// A number for an object: no other of this recording has it.
-fn next_number() -> i64 {
+pub fn next_number() -> i64 {
     static LAST: AtomicI64 = AtomicI64::new(UNKNOWN);
     let now = process::now() as i64;
     let next = |last: i64| Some(now.max(last.saturating_add(1)));

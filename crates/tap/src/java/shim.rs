@@ -9,10 +9,10 @@ use chacha20::rand_core::{Rng, SeedableRng};
 use hindcast_taplog::pins::{Caller, Reads};
 use libc::{c_int, c_void};
 
-use super::asker::{asker, caller};
+use super::asker::{asker, caller, reader};
 use super::class::{ASKS_MORE, Called as Method, GIVEN, IS_TAKEN, NUMBER_OF, SHIM, of_natives};
 use super::machine::{Native, Reference, Thread, tools};
-use super::{numbers, seen};
+use super::{copies, numbers, seen};
 use crate::{pins, turns};
 
 /// What a generator begins with, and what `ThreadLocalRandom` goes on with.
@@ -78,6 +78,13 @@ pub const SEEN: Method = (
     "(Ljava/lang/Object;Ljava/lang/Object;Ljava/lang/Object;)Ljava/lang/Object;",
 );
 
+/// A cache that asks a source is made, is looked into, asks, and is given something. What is given
+/// for the second is looked into instead.
+pub const MADE_CACHE: Method = ("madeCache", "(Ljava/lang/Object;)V");
+pub const CACHE_OF: Method = ("cacheOf", "(Ljava/lang/Object;)Ljava/lang/Object;");
+pub const ASKS: Method = ("asks", "(Ljava/lang/Object;)V");
+pub const HAS_GIVEN: Method = ("hasGiven", "(Ljava/lang/Object;Ljava/lang/Object;)V");
+
 /// What stands for methods of the runtime that read the clock, which cannot be patched: they are
 /// native, and compiled code reads the clock by itself.
 pub const MILLIS: Method = ("currentTimeMillis", "()J");
@@ -88,7 +95,7 @@ pub static NEEDED: AtomicI32 = AtomicI32::new(0);
 
 /// Makes the class of the native methods.
 pub fn define(thread: Thread) -> Option<()> {
-    let all: [(Method, *mut c_void); 35] = [
+    let all: [(Method, *mut c_void); 39] = [
         (SEED, seed as *mut c_void),
         (NEXT_SEED, next_seed as *mut c_void),
         (STEP_ASIDE, step_aside as *mut c_void),
@@ -122,6 +129,10 @@ pub fn define(thread: Thread) -> Option<()> {
         (IS_TAKEN, numbers::is_taken as *mut c_void),
         (PUTS, seen::puts as *mut c_void),
         (SEEN, seen::seen as *mut c_void),
+        (MADE_CACHE, copies::made_cache as *mut c_void),
+        (CACHE_OF, copies::cache_of as *mut c_void),
+        (ASKS, copies::asks as *mut c_void),
+        (HAS_GIVEN, copies::has_given as *mut c_void),
         (MILLIS, millis as *mut c_void),
         (ADJUSTMENT, adjustment as *mut c_void),
     ];
@@ -340,7 +351,7 @@ fn now() -> i64 {
     let of = if turns::of_code() == 0 {
         None
     } else {
-        Some(caller(tools(), 0))
+        Some(reader(tools()))
     };
     pins::wall_clock_by(of, Reads::Instant)
 }
