@@ -282,7 +282,7 @@ fn with_pages(folder: &Path) {
     }
     let root = folder.display();
     let text = format!(
-        "server.document-root = \"{root}\"\nserver.port = {PORT}\nserver.bind = \"0.0.0.0\"\nserver.max-keep-alive-requests = 100000\n"
+        "server.document-root = \"{root}\"\nserver.port = {PORT}\nserver.bind = \"0.0.0.0\"\nserver.max-keep-alive-requests = 100000\nserver.max-keep-alive-idle = 120\n"
     );
     std::fs::write(folder.join("lighttpd.conf"), text).expect("a file");
 }
