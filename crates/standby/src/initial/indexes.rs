@@ -136,6 +136,19 @@ pub fn looking() -> hindcast_pg::ConnectOptions {
     reading()
 }
 
+/// What is another text once tables, indexes or constraints have changed. It costs little to ask,
+/// where their definitions are thousands of texts that the server composes.
+pub fn version(connection: &mut Connection) -> Result<String, Error> {
+    let rows = connection.query(VERSION)?;
+    Ok(rows.first().ok_or(Error::Closed)?.string(0))
+}
+
+const VERSION: &str = "\
+SELECT pg_catalog.concat_ws('/', c.n, c.x, i.n, i.x, k.n, k.x) \
+  FROM (SELECT count(*) AS n, sum(xmin::text::bigint) AS x FROM pg_catalog.pg_class WHERE relkind IN ('r', 'i')) c, \
+       (SELECT count(*) AS n, sum(xmin::text::bigint) AS x FROM pg_catalog.pg_index) i, \
+       (SELECT count(*) AS n, sum(xmin::text::bigint) AS x FROM pg_catalog.pg_constraint) k";
+
 fn steps(theirs: &Definitions, ours: &Definitions, noted: &Noted) -> Vec<Step> {
     let mut steps = Vec::new();
     let (mut gone, mut make) = (Vec::new(), Vec::new());

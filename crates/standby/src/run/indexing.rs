@@ -42,6 +42,8 @@ pub(super) struct Indexing<'a> {
     look_at: Instant,
     /// Not before then.
     refused: HashMap<Id, Instant>,
+    /// The catalogs of both servers when there was nothing to do.
+    settled: Option<[String; 2]>,
     /// Does what keeps nobody from following. Its end says what could not be done.
     running: Option<JoinHandle<Vec<Id>>>,
 }
@@ -53,6 +55,7 @@ impl<'a> Indexing<'a> {
             names,
             look_at: Instant::now(),
             refused: HashMap::new(),
+            settled: None,
             running: None,
         }
     }
@@ -151,20 +154,27 @@ impl<'a> Indexing<'a> {
         }
     }
 
-    fn steps(&self) -> Result<Vec<Step>, InitialError> {
+    fn steps(&mut self) -> Result<Vec<Step>, InitialError> {
         let (from, to) = (&self.options.common.from, &self.options.to);
         let connect = |url, side| {
             Connection::connect(url, &indexes::looking()).map_err(InitialError::connect(side))
         };
-        let mut backup = connect(to, Side::Backup)?;
+        let (mut backup, mut primary) = (connect(to, Side::Backup)?, connect(from, Side::Primary)?);
+        let failed = |side| InitialError::query(side, "see its indexes and constraints");
+        // Before they are looked at: what changes meanwhile is seen the next time.
+        let versions = [
+            indexes::version(&mut primary).map_err(failed(Side::Primary))?,
+            indexes::version(&mut backup).map_err(failed(Side::Backup))?,
+        ];
+        if self.settled.as_ref() == Some(&versions) {
+            return Ok(Vec::new());
+        }
         let copied = state::tables(&mut backup, &self.names.slot)
             .map_err(InitialError::query(Side::Backup, "see its tables"))?;
-        let mut steps = indexes::look(
-            &mut connect(from, Side::Primary)?,
-            &mut backup,
-            &self.names.slot,
-            |table| copied.contains_key(table),
-        )?;
+        let mut steps = indexes::look(&mut primary, &mut backup, &self.names.slot, |table| {
+            copied.contains_key(table)
+        })?;
+        self.settled = steps.is_empty().then_some(versions);
         let now = Instant::now();
         steps.retain(|step| {
             let refused = self.refused.get(step.id());
