@@ -1,8 +1,8 @@
 """What the first request needs, the others find: a cache of the process, for which it draws and looks at the time.
 
-    first.py PORT threads|loop
+    first.py PORT threads|loop [filled]
 
-Each request is answered with a number and a time of its own.
+Each request is answered with a number and a time of its own. With `filled` the cache is full from the beginning.
 """
 
 import datetime
@@ -53,6 +53,8 @@ def loop(port):
 
 
 if __name__ == "__main__":
+    if "filled" in sys.argv:
+        fill()
     if sys.argv[2] == "loop":
         loop(int(sys.argv[1]))
     else:

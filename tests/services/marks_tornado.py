@@ -5,6 +5,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 
 import tornado.web
@@ -34,11 +35,12 @@ async def main():
     application.pool = AsyncConnectionPool(os.environ["DATABASE_URL"], min_size=1, max_size=3, open=False)
     await application.pool.open()
     application.listen(int(sys.argv[1]), "127.0.0.1")
-    await asyncio.Event().wait()
+    interrupted = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupted.set)
+    await interrupted.wait()
+    # A second one is nothing new.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 if __name__ == "__main__":
-    try:
-        asyncio.run(main())
-    except KeyboardInterrupt:
-        pass
+    asyncio.run(main())

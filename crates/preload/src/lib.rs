@@ -217,7 +217,7 @@ mod tests {
             .unwrap();
         assert_eq!(
             String::from_utf8_lossy(&node.stdout),
-            "theirs\n5 1\n",
+            "theirs\n6 1\n",
             "{node:?}"
         );
     }

@@ -1,6 +1,8 @@
 // Ids by packages that keep blocks of random bytes, imported as modules and required.
 //
-//     node ids.js PORT
+//     node ids.js PORT [filled]
+//
+// With `filled` some were made before it listens.
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
 import { customAlphabet, nanoid } from "nanoid";
@@ -18,8 +20,8 @@ function ids() {
     }
     return made;
 }
-ids();
-ids();
+const before = process.argv[3] === "filled" ? 5 : 2;
+for (let made = 0; made < before; made++) ids();
 
 const server = createServer((_, response) => response.end(JSON.stringify(ids())));
 server.listen(Number(process.argv[2]), "127.0.0.1");

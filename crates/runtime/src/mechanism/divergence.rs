@@ -195,39 +195,44 @@ pub fn recording_ends(thread: &mut Current, doing: u16) -> ! {
 /// Returns once every other thread has replayed all of its log, or none has moved for a while.
 ///
 /// A thread that may run moves as soon as it has a processor, which on a machine that has too much
-/// to do takes long: the rest of its log is not to be left out for that.
+/// to do takes long, and it may have a lock that another one needs for the rest of its log. That is
+/// not to be left out for it.
 pub fn wait_for_the_others(me: &Thread) {
     const STEP: Duration = Duration::from_millis(2);
-    const PATIENCE_WITH_RUNNING: u32 = 5000;
+    const PATIENCE_WITH_RUNNING: u32 = 1000;
     const PATIENCE: u32 = 250;
     // Whoever waits for a lock of one that is at its end has nothing else to wait for.
     const PATIENCE_WITH_LOCKED: u32 = 10;
     let mut seen = u64::MAX;
-    let mut still = 0;
+    let (mut asleep, mut running) = (0, 0);
     let mut patience = PATIENCE;
-    while still < patience {
+    while asleep < patience && running < PATIENCE_WITH_RUNNING {
         let mut progress = 0u64;
         let mut all = true;
         let mut all_locked = true;
         let mut all_sleep = true;
         for other in thread::all().filter(|other| other.number != me.number) {
             progress = progress.wrapping_add(other.reader.events());
-            let is_done = other.at_end.load(Ordering::Acquire)
-                || other.ended.load(Ordering::Acquire)
-                || other.reader.is_at_end();
+            let is_here =
+                other.at_end.load(Ordering::Acquire) || other.ended.load(Ordering::Acquire);
+            let is_done = is_here || other.reader.is_at_end();
             all &= is_done;
             all_locked &= is_done || waits_for_lock(other);
-            all_sleep &= is_done || sleeps(other);
+            all_sleep &= is_here || sleeps(other);
         }
         if all {
             return;
         }
-        patience = match (all_sleep, all_locked) {
-            (false, _) => PATIENCE_WITH_RUNNING,
-            (true, true) => PATIENCE_WITH_LOCKED,
-            (true, false) => PATIENCE,
+        patience = if all_locked {
+            PATIENCE_WITH_LOCKED
+        } else {
+            PATIENCE
         };
-        still = if progress == seen { still + 1 } else { 0 };
+        (asleep, running) = match (progress == seen, all_sleep) {
+            (true, true) => (asleep + 1, running),
+            (true, false) => (0, running + 1),
+            (false, _) => (0, 0),
+        };
         seen = progress;
         raw::pause(STEP);
     }
