@@ -130,7 +130,11 @@ fn who_fills_a_cache_draws_and_reads_what_it_did_besides_in_node() {
 
 #[test]
 fn who_fills_a_cache_draws_and_reads_what_it_did_besides_in_threads_of_python() {
-    is_the_same_if_filled("first-threads", &["python3", "first.py"], &["threads"]);
+    is_the_same_if_filled(
+        "first-threads",
+        &[".venv/bin/python", "first.py"],
+        &["threads"],
+    );
 }
 
 #[test]
