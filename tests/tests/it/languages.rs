@@ -130,6 +130,7 @@ fn who_fills_a_cache_draws_and_reads_what_it_did_besides_in_node() {
 
 #[test]
 fn who_fills_a_cache_draws_and_reads_what_it_did_besides_in_threads_of_python() {
+    install("tests/services/install.sh", &[]);
     is_the_same_if_filled(
         "first-threads",
         &[".venv/bin/python", "first.py"],
