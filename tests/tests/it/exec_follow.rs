@@ -11,7 +11,7 @@ use hindcast_tests::exec::{Outcome, Program, Scene, programs, strays};
 use hindcast_tests::{Process, wait_for};
 
 use crate::checked_clients::{Client, Clients, OfLighttpd, OfMemcached, OfRedis, connected};
-use crate::exec_servers::{ALONE, Cache, lighttpd, memcached, redis};
+use crate::exec_servers::{Cache, lighttpd, memcached, redis};
 
 /// The process that holds the descriptors of the program that leads.
 const HOLDER: &str = "hindcast-table";
@@ -245,7 +245,7 @@ fn redis_is_killed_and_no_client_notices() {
 #[test]
 fn memcached_with_four_threads_is_killed_and_no_client_notices() {
     campaign::<OfMemcached>(10, |round| {
-        memcached(Scene::new(&format!("follow-memcached-{round}")), &ALONE)
+        memcached(Scene::new(&format!("follow-memcached-{round}")), &[])
     });
 }
 

@@ -146,7 +146,7 @@ pub fn memcached(scene: Scene, extra: &[&str]) -> (Scene, Program, u16) {
 }
 
 /// Without them.
-pub const ALONE: [&str; 2] = ["-o", "no_lru_maintainer,no_lru_crawler"];
+const ALONE: [&str; 2] = ["-o", "no_lru_maintainer,no_lru_crawler"];
 
 fn start(scene: &Scene, program: &Program, port: u16) -> Process {
     let mut server = scene.start_recording(program);
