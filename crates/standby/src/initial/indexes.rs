@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 use hindcast_pg::{Connection, Error, Row, quote_identifier, quote_literal};
 
 use super::error::{InitialError, Side};
-use super::workers::reading;
 use crate::source::compared::TableName;
 
 /// In the order in which they are made.
@@ -86,7 +85,8 @@ SELECT n.nspname, t.relname, true, k.conname, k.contype::text, pg_catalog.pg_get
   JOIN pg_catalog.pg_namespace n ON n.oid = t.relnamespace \
  WHERE t.relkind = 'r' AND k.contype IN ('u', 'x', 'c', 'f') AND k.conparentid = 0 AND k.conislocal";
 
-/// What the tables of a server have. Its session writes names in full: see [`reading`].
+/// What the tables of a server have. Its session writes names in full: see
+/// [`reading`](super::reading).
 fn definitions(connection: &mut Connection) -> Result<Definitions, Error> {
     let rows = connection.query(DEFINITIONS)?;
     Ok(rows.iter().map(definition).collect())
@@ -129,11 +129,6 @@ pub fn look(
     // An index that the primary is about to make, or has failed to.
     theirs.retain(|id, it| is_copied(&id.table) && (it.is_valid || id.is_constraint));
     Ok(steps(&theirs, &ours, &noted))
-}
-
-/// Sessions for [`look`].
-pub fn looking() -> hindcast_pg::ConnectOptions {
-    reading()
 }
 
 /// What is another text once tables, indexes or constraints have changed. It costs little to ask,

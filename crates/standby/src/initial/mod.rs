@@ -37,6 +37,7 @@ pub use join::{Join, join};
 pub use reshape::{Adapted, adapt};
 pub use rows::Fields;
 pub use state::{Hold, Identity, Start, StopRequest, announce, start};
+pub(crate) use workers::reading;
 pub use workers::{Copied, Source};
 
 use crate::source::ReplicatedTable;

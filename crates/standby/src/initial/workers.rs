@@ -153,7 +153,7 @@ fn copy_to(table: &ReplicatedTable, blocks: Option<(u64, Option<u64>)>) -> Strin
 /// A session whose values have a text that depends on nothing but the value. The path is empty so
 /// that `regclass` and its like are qualified; row security that would hide rows is an error; and
 /// however long something takes, it is no server's business to end it.
-pub(super) fn reading() -> ConnectOptions {
+pub(crate) fn reading() -> ConnectOptions {
     session("hindcast standby copy")
         .set("search_path", "")
         .set("row_security", "off")

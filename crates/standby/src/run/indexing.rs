@@ -10,25 +10,23 @@
 //! The latter is true of states of the primary, and workers that apply at the same time pass
 //! through others.
 
-use std::collections::HashMap;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hindcast_pg::{Connection, Error, Lsn};
 
 use super::open::{connect, open};
+use super::retry::Later;
 use super::{BackupOptions, StandbyError};
 use crate::backup::BackupError;
 use crate::follow::{Wish, follow};
 use crate::initial::indexes::{self, Id, Step};
-use crate::initial::{InitialError, Side, state, watched, writing};
+use crate::initial::{InitialError, Side, reading, state, watched, writing};
 use crate::source::{Names, end_of_log};
 use crate::status::Control;
 
 /// How often both catalogs are compared.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// When what could not be done is tried again.
-const AGAIN: Duration = Duration::from_secs(60);
 /// A table that is changed cannot be read: its readers wait no longer than this.
 const PATIENT: &str = "SET lock_timeout = '5s'";
 /// It keeps nobody out, and waits for each transaction that runs.
@@ -40,8 +38,7 @@ pub(super) struct Indexing<'a> {
     options: &'a BackupOptions,
     names: &'a Names,
     look_at: Instant,
-    /// Not before then.
-    refused: HashMap<Id, Instant>,
+    refused: Later<Id>,
     /// The catalogs of both servers when there was nothing to do.
     settled: Option<[String; 2]>,
     /// Does what keeps nobody from following. Its end says what could not be done.
@@ -54,7 +51,7 @@ impl<'a> Indexing<'a> {
             options,
             names,
             look_at: Instant::now(),
-            refused: HashMap::new(),
+            refused: Later::new(),
             settled: None,
             running: None,
         }
@@ -67,7 +64,7 @@ impl<'a> Indexing<'a> {
             let refused = self.running.take().map(JoinHandle::join);
             let refused =
                 refused.map(|it| it.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            self.refuse(refused.unwrap_or_default());
+            self.refused.put_off(refused.unwrap_or_default());
             self.look_at = Instant::now();
         }
         let now = Instant::now();
@@ -122,7 +119,7 @@ impl<'a> Indexing<'a> {
         }
         let mut backup = writing(&self.options.to)?;
         let refused = take_all(&mut backup, &self.names.slot, &steps, control)?;
-        self.refuse(refused);
+        self.refused.put_off(refused);
         Ok(())
     }
 
@@ -156,9 +153,8 @@ impl<'a> Indexing<'a> {
 
     fn steps(&mut self) -> Result<Vec<Step>, InitialError> {
         let (from, to) = (&self.options.common.from, &self.options.to);
-        let connect = |url, side| {
-            Connection::connect(url, &indexes::looking()).map_err(InitialError::connect(side))
-        };
+        let connect =
+            |url, side| Connection::connect(url, &reading()).map_err(InitialError::connect(side));
         let (mut backup, mut primary) = (connect(to, Side::Backup)?, connect(from, Side::Primary)?);
         let failed = |side| InitialError::query(side, "see its indexes and constraints");
         // Before they are looked at: what changes meanwhile is seen the next time.
@@ -175,17 +171,8 @@ impl<'a> Indexing<'a> {
             copied.contains_key(table)
         })?;
         self.settled = steps.is_empty().then_some(versions);
-        let now = Instant::now();
-        steps.retain(|step| {
-            let refused = self.refused.get(step.id());
-            refused.is_none_or(|until| now >= *until)
-        });
+        steps.retain(|step| self.refused.may_be_tried(step.id()));
         Ok(steps)
-    }
-
-    fn refuse(&mut self, ids: Vec<Id>) {
-        let again = Instant::now() + AGAIN;
-        self.refused.extend(ids.into_iter().map(|id| (id, again)));
     }
 }
 

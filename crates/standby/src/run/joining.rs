@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use hindcast_pg::Lsn;
 
 use super::open::{connect, open};
+use super::retry::Later;
 use super::{BackupOptions, StandbyError};
 use crate::backup::BackupError;
 use crate::follow::{Wish, follow};
@@ -32,15 +33,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const MENDED_MAX: u32 = 3;
 /// `invalid_text_representation`: of an enum, that it has no such label.
 const NO_LABEL: &str = "22P02";
-/// When a table is tried again that could not be copied.
-const AGAIN: Duration = Duration::from_secs(60);
 
 pub(super) struct Joining<'a> {
     options: &'a BackupOptions,
     names: &'a Names,
     look_at: Instant,
-    /// By the primary's oid: not before then.
-    refused: HashMap<u32, Instant>,
+    /// Tables that could not be copied, by the primary's oid.
+    refused: Later<u32>,
     /// The tables whose rows the backup has.
     copied: Copied,
     /// Schema and name of tables that the log does not fit any more, or that hold other rows than
@@ -64,7 +63,7 @@ impl<'a> Joining<'a> {
             options,
             names,
             look_at: Instant::now(),
-            refused: HashMap::new(),
+            refused: Later::new(),
             copied: Copied::new(),
             unfit: HashMap::new(),
             mended: None,
@@ -101,8 +100,7 @@ impl<'a> Joining<'a> {
         });
         self.altered = compared.altered.iter().map(|table| table.oid).collect();
         let may_be_tried = |table: &ReplicatedTable| {
-            let refused = self.refused.get(&table.oid);
-            table.may_be_published() && refused.is_none_or(|until| now >= *until)
+            table.may_be_published() && self.refused.may_be_tried(&table.oid)
         };
         let tables = compared.missing.into_iter().chain(compared.altered);
         self.tables = tables.filter(may_be_tried).collect();
@@ -264,9 +262,7 @@ impl<'a> Joining<'a> {
             Err(error) if is_about_tables(&error) && !control.is_stopping() => error,
             copied => return copied,
         };
-        let again = Instant::now() + AGAIN;
-        self.refused
-            .extend(tables.iter().map(|table| (table.oid, again)));
+        self.refused.put_off(tables.iter().map(|table| table.oid));
         let (why, hint) = match &error {
             StandbyError::Slot(SlotError::Stopped) => (
                 "a transaction that runs on the primary has to end first".to_owned(),

@@ -1,5 +1,7 @@
 //! Whether and when to try again what failed.
 
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use hindcast_pg::Lsn;
@@ -103,6 +105,27 @@ fn patience(attempt: u32) -> Duration {
     FIRST
         .saturating_mul(1 << attempt.saturating_sub(1).min(16))
         .min(LONGEST)
+}
+
+/// What could not be done, by what it was to be done with, and is tried again later.
+pub(super) struct Later<K>(HashMap<K, Instant>);
+
+impl<K: Eq + Hash> Later<K> {
+    const AGAIN: Duration = Duration::from_secs(60);
+
+    pub fn new() -> Self {
+        Self(HashMap::new())
+    }
+
+    pub fn put_off(&mut self, these: impl IntoIterator<Item = K>) {
+        let again = Instant::now() + Self::AGAIN;
+        self.0.extend(these.into_iter().map(|it| (it, again)));
+    }
+
+    pub fn may_be_tried(&self, it: &K) -> bool {
+        let until = self.0.get(it);
+        until.is_none_or(|until| Instant::now() >= *until)
+    }
 }
 
 #[cfg(test)]
