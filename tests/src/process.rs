@@ -147,9 +147,10 @@ impl Process {
         });
     }
 
-    /// As Ctrl-C would, and waits for the end.
+    /// Sends it alone what Ctrl-C sends, and waits for the end. Who passes signals on passes this
+    /// on: sent to the group, what it started would get it twice, and many end at once then.
     pub fn interrupt(self) -> Finished {
-        self.signal("INT");
+        self.signal_alone("INT");
         self.wait()
     }
 

@@ -26,17 +26,15 @@ fn programs(server: &Process) -> Vec<u32> {
 
 /// The program that a followed recording began with, and the first that follows it.
 fn leader_and_follower(server: &Process) -> (u32, u32) {
-    let mut programs = wait_for("the process that holds the descriptors", || {
-        strays::named(server.pid(), HOLDER)?;
-        Some(programs(server))
-    });
-    programs.sort_unstable();
-    assert_eq!(
-        programs.len(),
-        2,
-        "the program and its follower: {programs:?}"
+    let mut both = wait_for(
+        "the program, its follower and who holds descriptors",
+        || {
+            strays::named(server.pid(), HOLDER)?;
+            <[u32; 2]>::try_from(programs(server)).ok()
+        },
     );
-    (programs[0], programs[1])
+    both.sort_unstable();
+    (both[0], both[1])
 }
 
 fn start(scene: &Scene, program: &Program, port: u16) -> Process {

@@ -123,7 +123,7 @@ pub fn redis(scene: Scene, extra: &[&str]) -> (Scene, Program, u16) {
     (scene, program, port)
 }
 
-/// With its two housekeeping threads, which compare a clock that another thread writes without a
+/// Without its two housekeeping threads, which compare a clock that another thread writes without a
 /// lock.
 pub fn memcached(scene: Scene, extra: &[&str]) -> (Scene, Program, u16) {
     let port = free_port();
@@ -140,13 +140,12 @@ pub fn memcached(scene: Scene, extra: &[&str]) -> (Scene, Program, u16) {
         "root",
         "-m",
         "64",
+        "-o",
+        "no_lru_maintainer,no_lru_crawler",
         "-v",
     ]);
     (scene, program.args(extra.iter().copied()), port)
 }
-
-/// Without them.
-const ALONE: [&str; 2] = ["-o", "no_lru_maintainer,no_lru_crawler"];
 
 fn start(scene: &Scene, program: &Program, port: u16) -> Process {
     let mut server = scene.start_recording(program);
@@ -392,7 +391,7 @@ fn memcached_with_four_threads_under_load() {
 /// because time has passed.
 #[test]
 fn memcached_in_the_relaxed_total_order() {
-    let (scene, program, port) = memcached(Scene::new("memcached-relaxed"), &ALONE);
+    let (scene, program, port) = memcached(Scene::new("memcached-relaxed"), &[]);
     let server = start(&scene, &program.options(["--order", "relaxed"]), port);
     load_the_cache(port);
     let recorded = Outcome::of_stopped(server, "TERM");
@@ -466,7 +465,7 @@ fn a_lighttpd_that_is_killed_with_its_launcher_replays_too() {
 /// turns that they compare without a lock.
 #[test]
 fn a_memcached_that_is_killed_under_load_replays_too() {
-    let (scene, program, port) = memcached(Scene::new("memcached-killed"), &ALONE);
+    let (scene, program, port) = memcached(Scene::new("memcached-killed"), &[]);
     killed(&scene, &program, port, false, |port| {
         // Killed while clients still ask.
         for client in 0..4 {

@@ -14,7 +14,7 @@ use hindcast_execlog::{Event, Text};
 use crate::functions::Function;
 use crate::state::log::Path;
 use crate::state::thread::{self, Current, Thread};
-use crate::state::{names, recording};
+use crate::state::{names, numbers, recording};
 use crate::{raw, syscall};
 
 /// The exit status of a process in replay that ended with a report. The launcher looks at the
@@ -249,13 +249,17 @@ fn waits_for_lock(thread: &Thread) -> bool {
 fn sleeps(thread: &Thread) -> bool {
     let id = thread.kernel_id.load(Ordering::Relaxed);
     let path = Path::new("/proc/self/task", format_args!("{id}/stat"));
-    let Ok(file) = raw::open_at(libc::AT_FDCWD, path.as_c_str(), libc::O_RDONLY, 0) else {
+    let mut bytes = [0u8; 256];
+    let read = numbers::alone(|| {
+        let file = raw::open_at(libc::AT_FDCWD, path.as_c_str(), libc::O_RDONLY, 0)?;
+        // SAFETY: room of that size.
+        let read = unsafe { syscall!(libc::SYS_read, file, bytes.as_mut_ptr(), bytes.len()) };
+        raw::close(file);
+        Ok::<isize, i32>(read)
+    });
+    let Ok(read) = read else {
         return true;
     };
-    let mut bytes = [0u8; 256];
-    // SAFETY: room of that size.
-    let read = unsafe { syscall!(libc::SYS_read, file, bytes.as_mut_ptr(), bytes.len()) };
-    raw::close(file);
     let text = bytes.get(..read.max(0) as usize).unwrap_or_default();
     // `7 (name) S 1 …`, where the name may have anything in it.
     let end = text.iter().rposition(|byte| *byte == b')');

@@ -22,9 +22,9 @@ use hindcast_execlog::board::{Leader, State};
 use super::{detach, divergence, elsewhere, files, flows, succession, table};
 use crate::mechanism::signals::{self, kernel};
 use crate::state::mode::{Mode, elsewhere, mode, set_follow};
-use crate::state::recording;
 use crate::state::signals::ASYNCHRONOUS;
 use crate::state::thread::Current;
+use crate::state::{numbers, recording};
 use crate::{raw, syscall};
 
 /// The thread's log is at its end, and the leader is lost. Returns when this process runs in its
@@ -39,12 +39,10 @@ pub fn go_on(thread: &mut Current, doing: u16) {
     succession::comes(doing);
     thread.at_end.store(true, Ordering::Release);
     thread.show(State::Ended, doing);
-    if mode() == Mode::Replay {
+    if mode() == Mode::Replay && !TAKEN.swap(true, Ordering::AcqRel) {
         divergence::wait_for_the_others(thread);
-        if !TAKEN.swap(true, Ordering::AcqRel) {
-            take_over(thread);
-            GOES_ON.store(true, Ordering::Release);
-        }
+        take_over(thread);
+        GOES_ON.store(true, Ordering::Release);
     }
     let mut took_part = false;
     while !GOES_ON.load(Ordering::Acquire) {
@@ -62,7 +60,7 @@ fn take_over(thread: &mut Current) {
     let taken = if elsewhere() {
         elsewhere::take_over()
     } else {
-        table::take_over(flows::taken_over).inspect(|()| flows::settle())
+        numbers::alone(|| table::take_over(flows::taken_over)).inspect(|()| flows::settle())
     };
     if let Err(why) = taken {
         divergence::unusable(

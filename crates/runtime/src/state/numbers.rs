@@ -1,8 +1,9 @@
 //! Numbers of descriptors that are ours for a moment.
 //!
-//! In a follower whose leader is on another machine the program's descriptors are made one after
-//! the other, each under the number that the log says. A file that the runtime opens for a moment
-//! may get a number that another thread is about to give away. So that is done by one at a time.
+//! A follower gets the program's descriptors under the numbers that they have in its leader: one
+//! after the other if that is on another machine, else all of them when it goes on. A file that the
+//! runtime opens for a moment may get a number that another thread is about to give away, and would
+//! be replaced, or close what has replaced it. So that is done by one at a time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

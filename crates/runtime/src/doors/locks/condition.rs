@@ -10,12 +10,14 @@
 //! A wait for the lock of an interpreter lasts longer than the program says: see [`interpreter`].
 //!
 //! Signals and broadcasts are executed in both runs, since threads that are not ours may wait; in
-//! replay nobody else does.
+//! replay nobody else does. There they are counted: a follower that goes on sleeps where its leader
+//! slept, for not every program looks again at what it has waited for.
 
 // SAFETY, of each `unsafe` here that has no reason of its own: a function has the contract of
 // libc's function of the same name, the caller keeps it, and `real` is that function.
 
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::{clockid_t, pthread_cond_t, pthread_mutex_t, timespec};
 
@@ -35,28 +37,44 @@ fn wait(
     real: impl FnOnce() -> c_int,
 ) -> c_int {
     before_wait(thread);
-    let result = if mode() == Mode::Record {
-        alone::waits(thread);
-        let mut result = waiting(thread, real);
-        if result == libc::ETIMEDOUT && interpreter::owns(condition) {
-            // SAFETY: the program's, as in the wait that has run out.
-            result = waiting(thread, || unsafe { interpreter::wait_on(condition, mutex) });
-        }
-        if result != 0 {
-            record_failure(thread, result);
-        }
-        if holds_mutex(result) {
-            // SAFETY: the wait has taken the mutex again.
-            unsafe { mutex::record(thread, mutex) };
-        }
-        result
-    } else {
-        replay(thread, condition, mutex, function)
+    let told = match mode() {
+        Mode::Replay => replay(thread, condition, mutex, function),
+        _ => None,
     };
+    let result = told.unwrap_or_else(|| {
+        if mode() == Mode::Record {
+            sleep(thread, condition, mutex, real)
+        } else {
+            sync::blocked(thread, real)
+        }
+    });
     if result == libc::ETIMEDOUT {
         after_timeout(thread);
     }
     signals::leave(thread);
+    result
+}
+
+/// The wait itself, recorded.
+fn sleep(
+    thread: &mut Current,
+    condition: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+    real: impl FnOnce() -> c_int,
+) -> c_int {
+    alone::waits(thread);
+    let mut result = waiting(thread, real);
+    if result == libc::ETIMEDOUT && interpreter::owns(condition) {
+        // SAFETY: the program's, as in the wait that has run out.
+        result = waiting(thread, || unsafe { interpreter::wait_on(condition, mutex) });
+    }
+    if result != 0 {
+        record_failure(thread, result);
+    }
+    if holds_mutex(result) {
+        // SAFETY: the wait has taken the mutex again.
+        unsafe { mutex::record(thread, mutex) };
+    }
     result
 }
 
@@ -66,20 +84,23 @@ fn holds_mutex(result: c_int) -> bool {
     matches!(result, 0 | libc::ETIMEDOUT | libc::EOWNERDEAD | libc::EINTR)
 }
 
+/// `None` if the log ends in this wait and the process goes on: then the thread has the mutex and
+/// is to wait, as nobody has woken it.
 fn replay(
     thread: &mut Current,
     condition: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
     function: &'static str,
-) -> c_int {
+) -> Option<c_int> {
     let step = Step::new(function, condition).recorded_after();
     // Whoever made the mutex free for this thread's result may need it first, so let go of it
     // before looking. A wait that failed at once is the exception, and the only event that the
     // thread's own log can have without the mutex.
     let early = sync::failure_if(thread, step, |code| !holds_mutex(code));
-    if let Some(code) = early {
-        return code;
+    if early.is_some() {
+        return early;
     }
+    let wakes_before = wakes(condition).load(Ordering::Acquire);
     // SAFETY: the program's mutex, which it holds, as the interface demands.
     unsafe { real!(pthread_mutex_unlock: fn(*mut pthread_mutex_t) -> c_int)(mutex) };
     let result = sync::failure(thread, step).unwrap_or(0);
@@ -87,20 +108,35 @@ fn replay(
         // Of a log that grows it was not known yet.
         // SAFETY: as above.
         unsafe { mutex::lock_now(thread, mutex) };
-        return result;
+        return Some(result);
     }
-    // Where the log says no more, this is a wait that ended for no reason, as waits may.
-    sync::pass_or_record(
+    let is_told = sync::pass_if_told(
         thread,
         step,
         // SAFETY: as above.
         |thread| unsafe {
             mutex::lock_now(thread, mutex);
         },
-        // SAFETY: it holds the mutex again.
-        |thread| unsafe { mutex::record(thread, mutex) },
     );
-    result
+    if is_told {
+        return Some(result);
+    }
+    if result == 0 && wakes(condition).load(Ordering::Acquire) == wakes_before {
+        return None;
+    }
+    if mode() == Mode::Record {
+        // SAFETY: it holds the mutex again.
+        unsafe { mutex::record(thread, mutex) };
+    }
+    Some(result)
+}
+
+/// How often somebody was to be woken in a replay, in which nobody sleeps: of several condition
+/// variables together, so that more may seem to have been woken. A wait may end for no reason.
+fn wakes(condition: *const pthread_cond_t) -> &'static AtomicU32 {
+    const COUNTERS: usize = 256;
+    static WAKES: [AtomicU32; COUNTERS] = [const { AtomicU32::new(0) }; COUNTERS];
+    &WAKES[condition.addr() / size_of::<pthread_cond_t>() % COUNTERS]
 }
 
 // Programs bind to the second version of these symbols; without asking for it one would get the
@@ -120,6 +156,9 @@ macro_rules! wakers {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name(condition: *mut pthread_cond_t) -> c_int {
             let real = real!($name @ c"GLIBC_2.3.2": fn(*mut pthread_cond_t) -> c_int);
+            if mode() == Mode::Replay {
+                wakes(condition).fetch_add(1, Ordering::AcqRel);
+            }
             // SAFETY: the program's condition variable.
             thread::in_system_space(|| unsafe { real(condition) })
         }
