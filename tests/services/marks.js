@@ -7,7 +7,9 @@
 const cluster = require("cluster");
 const workers = Number(process.env.WORKERS || 0);
 if (workers && cluster.isPrimary) {
-    process.on("SIGINT", () => cluster.disconnect());
+    process.on("SIGINT", () => {
+        for (const worker of Object.values(cluster.workers)) worker.process.kill("SIGINT");
+    });
     for (let number = 0; number < workers; number += 1) cluster.fork();
     return;
 }

@@ -38,5 +38,4 @@ async def gather(request, name):
 
 
 if __name__ == "__main__":
-    # With its manager it kills itself if it is interrupted twice, as it is by tests.
-    app.run("127.0.0.1", int(sys.argv[1]), single_process=True, access_log=False)
+    app.run("127.0.0.1", int(sys.argv[1]), access_log=False)

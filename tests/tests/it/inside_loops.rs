@@ -234,10 +234,8 @@ fn loops_of_uvloop_in_two_processes_are_known() {
 fn a_server_of_streams_is_known() {
     let hypercorn = |stage: &Stage| {
         let bind = format!("127.0.0.1:{}", stage.service_port);
-        // Without workers: its parent of workers stands still if it is interrupted twice, which it
-        // is here, as one of a group and by the recorder.
         let hypercorn = python("hypercorn");
-        command(&[&hypercorn, "marks:app", "--workers", "0", "--bind", &bind])
+        command(&[&hypercorn, "marks:app", "--workers", "2", "--bind", &bind])
     };
     is_recorded_and_replayed("streams", hypercorn, &WAYS_IN_PYTHON);
 }

@@ -138,6 +138,24 @@ fn who_fills_a_cache_draws_and_reads_what_it_did_besides_in_threads_of_python() 
     );
 }
 
+/// A file `*.pth` of a package has code run when Python starts, before the recorder's own: here such
+/// as takes the functions that draw.
+#[test]
+fn it_does_so_where_a_package_is_loaded_before_all_else_in_python() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = Command::new("python3")
+        .args(["-m", "venv", "--without-pip"])
+        .arg(folder.path())
+        .status();
+    assert!(made.unwrap().success());
+    let versions = folder.path().join("lib").read_dir().unwrap();
+    let version = versions.map(|entry| entry.unwrap().path()).next().unwrap();
+    let early = version.join("site-packages/early.pth");
+    std::fs::write(early, "import random, secrets, socketserver\n").unwrap();
+    let python = folder.path().join("bin/python").display().to_string();
+    is_the_same_if_filled("first-early", &[&python, "first.py"], &["threads"]);
+}
+
 #[test]
 fn who_fills_a_cache_draws_and_reads_what_it_did_besides_in_a_loop_of_python() {
     install("tests/services/install.sh", &[]);

@@ -742,11 +742,7 @@ def hooked(spec, hook):
 
     def exec_module(module):
         execute(module)
-        try:
-            hook(module)
-        except Exception:
-            # Another version than is known here: then it has no turn.
-            pass
+        call(hook, module)
 
     # What is built in has a class for a loader, which is all such modules'.
     if execute is not None and not isinstance(spec.loader, type):
@@ -755,6 +751,24 @@ def hooked(spec, hook):
         except AttributeError:
             pass
     return spec
+
+
+def call(hook, module):
+    try:
+        hook(module)
+    except Exception:
+        # Another version than is known here: then it has no turn.
+        pass
+
+
+def replace_everywhere(owner, name, make):
+    """As `replace`, and where modules have taken the function from its owner."""
+    real = getattr(owner, name, None)
+    replace(owner, name, make)
+    for module in list(sys.modules.values()):
+        for known, value in list(getattr(module, "__dict__", {}).items()):
+            if value is real is not None:
+                setattr(module, known, getattr(owner, name))
 
 
 def begin():
@@ -766,7 +780,10 @@ def begin():
     # From here on the tap looks at what code draws.
     os.pwrite(RESERVED, bytes(8), PYTHON)
     for name in ("urandom", "getrandom"):
-        replace(os, name, drawing)
+        replace_everywhere(os, name, drawing)
+    # Packages may have code that runs before this, by a file `*.pth`.
+    for name in HOOKS.keys() & sys.modules.keys():
+        call(HOOKS.pop(name), sys.modules[name])
 
 
 begin()

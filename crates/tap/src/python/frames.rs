@@ -1,5 +1,6 @@
 //! What code in Python asks for the time.
 
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use hindcast_taplog::pins::Caller;
@@ -14,6 +15,7 @@ type Clear = unsafe extern "C" fn();
 
 /// The frame that runs is borrowed; what the others return is the caller's.
 static FRAME: Function = Function::new(&[c"PyEval_GetFrame"]);
+/// Since Python 3.9; before, there are the attributes only, which take longer.
 static BACK: Function = Function::new(&[c"PyFrame_GetBack"]);
 static CODE: Function = Function::new(&[c"PyFrame_GetCode"]);
 static ATTRIBUTE: Function = Function::new(&[c"PyObject_GetAttrString"]);
@@ -73,13 +75,13 @@ pub fn find() -> bool {
         &STATE_NOW,
         &RELEASE,
         &FRAME,
-        &BACK,
-        &CODE,
         &ATTRIBUTE,
         &CHARS,
         &CLEAR,
     ];
     let is_there = all.iter().all(|function| function.find());
+    BACK.find();
+    CODE.find();
     let found = if is_there { THERE } else { NOT_THERE };
     FOUND.store(found, Ordering::Release);
     is_there
@@ -91,7 +93,6 @@ unsafe fn hash() -> u64 {
     // SAFETY: as the caller promises. Each frame but the first is released when it was looked at.
     unsafe {
         let frame: State = std::mem::transmute(FRAME.address());
-        let back: Of = std::mem::transmute(BACK.address());
         let release: Count = std::mem::transmute(RELEASE.address());
         let first = frame();
         let (mut frame, mut innermost, mut hash) = (first, None, 0);
@@ -107,7 +108,7 @@ unsafe fn hash() -> u64 {
                 }
                 innermost = Some(function.file);
             }
-            let next = back(frame);
+            let next = part_of(frame, &BACK, c"f_back");
             if frame != first {
                 release(frame);
             }
@@ -137,9 +138,8 @@ unsafe fn function_of(frame: *mut c_void) -> Option<Named> {
     }
     // SAFETY: as the caller promises.
     unsafe {
-        let code: Of = std::mem::transmute(CODE.address());
         let release: Count = std::mem::transmute(RELEASE.address());
-        let code = code(frame);
+        let code = part_of(frame, &CODE, c"f_code");
         if code.is_null() {
             return None;
         }
@@ -155,6 +155,26 @@ unsafe fn function_of(frame: *mut c_void) -> Option<Named> {
             whole,
             is_of_python,
         })
+    }
+}
+
+/// What a function says of a frame, or else its attribute: null if there is none. It is to be
+/// released.
+///
+/// # Safety
+/// As for [`hash`]; it is an object.
+unsafe fn part_of(frame: *mut c_void, function: &Function, name: &CStr) -> *mut c_void {
+    // SAFETY: as the caller promises, and what was found is what Python declares it to be.
+    unsafe {
+        if !function.address().is_null() {
+            return std::mem::transmute::<*mut c_void, Of>(function.address())(frame);
+        }
+        let attribute: Attribute = std::mem::transmute(ATTRIBUTE.address());
+        let part = attribute(frame, name.as_ptr());
+        if part.is_null() {
+            std::mem::transmute::<*mut c_void, Clear>(CLEAR.address())();
+        }
+        part
     }
 }
 
