@@ -180,6 +180,16 @@ impl Pair {
             .unwrap_or_else(|error| panic!("on the primary: {error}"))
     }
 
+    /// What the catalogs of both say; `None` where what they tell of is being dropped.
+    pub fn catalogs(&self, sql: &str) -> Option<[String; 2]> {
+        let servers = self.servers();
+        let ask = |server: &Cluster| match server.sql(&self.database, sql) {
+            Err(error) if error.to_string().contains("cache lookup failed") => None,
+            asked => Some(asked.expect("a catalog can be asked")),
+        };
+        Some([ask(&servers.backup)?, ask(&servers.primary)?])
+    }
+
     /// The same on the backup.
     #[track_caller]
     pub fn backup(&self, sql: &str) -> String {

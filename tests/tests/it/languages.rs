@@ -138,8 +138,8 @@ fn who_fills_a_cache_draws_and_reads_what_it_did_besides_in_threads_of_python() 
     );
 }
 
-/// A file `*.pth` of a package has code run when Python starts, before the recorder's own: here such
-/// as takes the functions that draw.
+/// A file `*.pth` of a package has code run when Python starts, before the recorder's own: here
+/// such as takes the functions that draw.
 #[test]
 fn it_does_so_where_a_package_is_loaded_before_all_else_in_python() {
     let folder = tempfile::tempdir().unwrap();

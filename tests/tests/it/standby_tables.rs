@@ -203,7 +203,8 @@ fn indexes_and_constraints_come_and_go_with_those_of_the_primary() {
         WHERE x !~ '(own|tame)'";
     let are_equal = |follower: &mut Follower| {
         follower.process.wait_until("the same indexes", || {
-            (pair.backup(all) == pair.primary(all)).then_some(())
+            let [here, there] = pair.catalogs(all)?;
+            (here == there).then_some(())
         });
     };
     let workload = || {
@@ -224,7 +225,7 @@ fn indexes_and_constraints_come_and_go_with_those_of_the_primary() {
          ALTER INDEX item_code RENAME TO item_codes; ALTER TABLE item VALIDATE CONSTRAINT item_id",
     );
     follower.process.wait_until("the same indexes", || {
-        let [here, there] = [pair.backup(all), pair.primary(all)];
+        let [here, there] = pair.catalogs(all)?;
         let early = "CREATE INDEX early ON public.item USING btree (n); ";
         (here.replace(" NOT VALID", "") == there.replace(early, "")).then_some(())
     });

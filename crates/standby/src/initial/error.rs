@@ -115,6 +115,15 @@ pub enum Unfit {
     Taken { slot: String },
 }
 
+/// What a catalog was asked for went away while it was read: `pg_get_indexdef` and its like look
+/// where nothing is any more.
+fn was_dropped_meanwhile(error: &Error) -> bool {
+    const INTERNAL: &str = "XX000";
+    error.server().is_some_and(|error| {
+        error.code == INTERNAL && error.message.starts_with("cache lookup failed for")
+    })
+}
+
 impl InitialError {
     pub(crate) fn connect(side: Side) -> impl Fn(ConnectError) -> Self {
         move |source| Self::Connect {
@@ -135,9 +144,8 @@ impl InitialError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Connect { source, .. } => source.is_transient(),
-            Self::Query { source, .. }
-            | Self::Copy { source, .. }
-            | Self::Schema { source, .. } => source.is_connection(),
+            Self::Query { source, .. } => source.is_connection() || was_dropped_meanwhile(source),
+            Self::Copy { source, .. } | Self::Schema { source, .. } => source.is_connection(),
             Self::Rewritten { .. } | Self::Unfit(Unfit::InUse { .. }) => true,
             _ => false,
         }
