@@ -242,46 +242,46 @@ pub fn put_at(file: i32, number: i32, flags: i32) {
     unsafe { syscall!(libc::SYS_dup3, file, number, flags) };
 }
 
-/// Runs `inner` while numbers of ours may be made. A descriptor must be below the soft limit when
-/// it is made, though it may be above later; the launcher has seen to it that the hard limit leaves
-/// room.
+/// Runs `inner` while numbers of ours may be made.
 pub fn allowing_ours(inner: impl FnOnce()) {
+    allowing(descriptors::END as u64, inner);
+}
+
+/// Runs `inner` while descriptors below this number may be made, as far as the hard limit permits;
+/// the launcher has seen to it that it leaves room for ours. A descriptor must be below the soft
+/// limit when it is made, though it may be above later.
+pub fn allowing<R>(numbers: u64, inner: impl FnOnce() -> R) -> R {
+    let limit = limit_of_files(None);
+    let wanted = numbers.min(limit.rlim_max);
+    if limit.rlim_cur >= wanted {
+        return inner();
+    }
+    limit_of_files(Some(&libc::rlimit {
+        rlim_cur: wanted,
+        ..limit
+    }));
+    let result = inner();
+    limit_of_files(Some(&limit));
+    result
+}
+
+/// The limit on open files before this, which may change it.
+fn limit_of_files(wanted: Option<&libc::rlimit>) -> libc::rlimit {
     let mut limit = libc::rlimit {
         rlim_cur: libc::RLIM_INFINITY,
         rlim_max: libc::RLIM_INFINITY,
     };
-    // SAFETY: writes one limit.
+    // SAFETY: reads one limit, or none, and writes one.
     unsafe {
         syscall!(
             libc::SYS_prlimit64,
             0,
             libc::RLIMIT_NOFILE,
-            0,
+            wanted.map_or(std::ptr::null(), std::ptr::from_ref),
             &raw mut limit
         )
     };
-    let set = |limit: &libc::rlimit| {
-        // SAFETY: reads one limit.
-        unsafe {
-            syscall!(
-                libc::SYS_prlimit64,
-                0,
-                libc::RLIMIT_NOFILE,
-                &raw const *limit,
-                0
-            )
-        };
-    };
-    let needed = descriptors::END as u64;
-    if limit.rlim_cur >= needed {
-        return inner();
-    }
-    set(&libc::rlimit {
-        rlim_cur: needed,
-        ..limit
-    });
-    inner();
-    set(&limit);
+    limit
 }
 
 /// At start: which of the standard descriptors lead to where the launcher's own output goes.

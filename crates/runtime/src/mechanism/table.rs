@@ -178,15 +178,7 @@ fn receive() -> Result<(Entry, i32), &'static str> {
 /// that no log tells is shown to `unknown`. Afterwards [`descriptors::TABLE`] is what it is in a
 /// leader.
 pub fn take_over(unknown: impl FnMut(i32)) -> Result<(), &'static str> {
-    let limit = limit_of_files(None);
-    let raised = libc::rlimit {
-        rlim_cur: limit.rlim_max,
-        ..limit
-    };
-    limit_of_files(Some(&raised));
-    let taken = take_each(unknown);
-    limit_of_files(Some(&limit));
-    taken
+    files::allowing(u64::MAX, || take_each(unknown))
 }
 
 fn take_each(mut unknown: impl FnMut(i32)) -> Result<(), &'static str> {
@@ -221,23 +213,4 @@ fn take_each(mut unknown: impl FnMut(i32)) -> Result<(), &'static str> {
         }
         unknown(entry.number);
     }
-}
-
-/// The limit on open files before this, which may change it.
-fn limit_of_files(wanted: Option<&libc::rlimit>) -> libc::rlimit {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: reads one limit, or none, and writes one.
-    unsafe {
-        syscall!(
-            libc::SYS_prlimit64,
-            0,
-            libc::RLIMIT_NOFILE,
-            wanted.map_or(std::ptr::null(), std::ptr::from_ref),
-            &raw mut limit
-        )
-    };
-    limit
 }
