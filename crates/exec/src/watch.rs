@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hindcast_execlog::Board;
@@ -20,16 +21,6 @@ pub enum Ended {
 }
 
 impl Ended {
-    fn from_status(status: libc::c_int) -> Option<Ended> {
-        if libc::WIFEXITED(status) {
-            Some(Ended::Exited(libc::WEXITSTATUS(status)))
-        } else if libc::WIFSIGNALED(status) {
-            Some(Ended::Signalled(libc::WTERMSIG(status)))
-        } else {
-            None
-        }
-    }
-
     /// As a shell says it.
     pub fn code(self) -> u8 {
         match self {
@@ -131,21 +122,54 @@ fn reap(main: libc::pid_t) -> (Option<Ended>, bool) {
     (of_main, any_left)
 }
 
-/// Collects every child that has ended. Whether any are left.
+/// Tells of every child that has ended. Whether any are left.
+///
+/// Each is collected by a thread of its own: the kernel forgets what `/proc` had of a process
+/// before the call returns, which took up to a minute and a half where memory was being reclaimed
+/// and processors were busy. Clients wait meanwhile for what is to go on in its place.
 pub(crate) fn reap_each(mut each: impl FnMut(libc::pid_t, Ended)) -> bool {
+    static COLLECTED: Mutex<Vec<libc::pid_t>> = Mutex::new(Vec::new());
+    let collected = || COLLECTED.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
-        let mut status = 0;
-        // SAFETY: writes one value.
-        match unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) } {
-            0 => return true,
-            -1 => return false,
-            pid => {
-                if let Some(ended) = Ended::from_status(status) {
-                    each(pid, ended);
-                }
-            }
+        let (pid, ended) = match an_ended_child() {
+            Ok(Some(child)) => child,
+            Ok(None) => return true,
+            Err(_) => return false,
+        };
+        if collected().contains(&pid) {
+            return true;
         }
+        collected().push(pid);
+        let collect = move || {
+            // SAFETY: a child of ours that has ended, which nobody else collects.
+            unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+            collected().retain(|other| *other != pid);
+        };
+        if let Err(_no_thread) = std::thread::Builder::new().spawn(collect) {
+            collect();
+        }
+        each(pid, ended);
     }
+}
+
+/// A child that has ended and was not collected, if there is one; an error if there is no child.
+fn an_ended_child() -> io::Result<Option<(libc::pid_t, Ended)>> {
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: writes one value, for which zeros are one.
+    let (result, found) = unsafe {
+        let mut found: libc::siginfo_t = std::mem::zeroed();
+        (libc::waitid(libc::P_ALL, 0, &mut found, flags), found)
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: what `waitid` fills in, or zeros.
+    let (pid, status) = unsafe { (found.si_pid(), found.si_status()) };
+    let ended = match found.si_code {
+        libc::CLD_EXITED => Ended::Exited(status),
+        _ => Ended::Signalled(status),
+    };
+    Ok((pid != 0).then_some((pid, ended)))
 }
 
 /// Waits until `main` has ended. What it leaves running goes on.

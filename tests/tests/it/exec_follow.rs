@@ -139,32 +139,37 @@ fn the_follower_that_is_left_survives_the_next_kill() {
     let program = program.options(["--follow", "2"]);
     let mut server = scene.start_recording(&program);
     server.wait_until_it_listens(port);
+    let all = wait_for(
+        "the program, its followers and who holds descriptors",
+        || {
+            strays::named(server.pid(), HOLDER)?;
+            <[u32; 3]>::try_from(programs(&server)).ok()
+        },
+    );
+    // It was started first.
+    let mut leader = all.into_iter().min().unwrap();
     let clients = Clients::start::<OfMemcached>(here(port), || ());
-    for _ in 0..2 {
+    for round in 0..2 {
         clients.wait_for_more(200);
-        kill(wait_for("the program", || with_sockets(&server)));
+        kill(leader);
+        leader = wait_for("one that goes on", || went_on(&server).nth(round));
     }
     clients.wait_for_more(200);
     clients.end();
-    let last = wait_for("the program", || with_sockets(&server));
-    run(Command::new("kill").args(["-TERM", &last.to_string()]));
+    run(Command::new("kill").args(["-TERM", &leader.to_string()]));
     let recorded = Outcome::of_end(server);
     recorded.assert_said(&["follows it, and follower 3 begins", "and follower 4 begins"]);
     scene.replay().assert_code(recorded.code());
 }
 
-/// The process that runs the program for clients: a follower has none of its sockets.
-fn with_sockets(server: &Process) -> Option<u32> {
-    let has_one = |pid: &u32| {
-        let numbers = std::fs::read_dir(format!("/proc/{pid}/fd"));
-        numbers.into_iter().flatten().flatten().any(|entry| {
-            let number = entry.file_name().to_string_lossy().parse::<u32>();
-            let target = std::fs::read_link(entry.path()).unwrap_or_default();
-            number.is_ok_and(|number| (3..900).contains(&number))
-                && target.to_string_lossy().starts_with("socket:")
-        })
-    };
-    programs(server).into_iter().find(has_one)
+/// The followers that were said to go on.
+fn went_on(server: &Process) -> impl Iterator<Item = u32> {
+    let said = server.stderr();
+    let numbers: Vec<_> = said
+        .match_indices("(pid ")
+        .filter_map(|(at, before)| said[at + before.len()..].split(')').next()?.parse().ok())
+        .collect();
+    numbers.into_iter()
 }
 
 /// It is killed in the middle of its call: whatever comes behind is of the follower.
