@@ -24,17 +24,18 @@ fn programs(server: &Process) -> Vec<u32> {
     programs
 }
 
-/// The program that a followed recording began with, and the first that follows it.
-fn leader_and_follower(server: &Process) -> (u32, u32) {
-    let mut both = wait_for(
-        "the program, its follower and who holds descriptors",
+/// The program that a followed recording began with and all that follow it, in the order in which
+/// they were started.
+fn leader_and_followers<const COUNT: usize>(server: &Process) -> [u32; COUNT] {
+    let mut all = wait_for(
+        "the program, its followers and who holds descriptors",
         || {
             strays::named(server.pid(), HOLDER)?;
-            <[u32; 2]>::try_from(programs(server)).ok()
+            <[u32; COUNT]>::try_from(programs(server)).ok()
         },
     );
-    both.sort_unstable();
-    (both[0], both[1])
+    all.sort_unstable();
+    all
 }
 
 fn start(scene: &Scene, program: &Program, port: u16) -> Process {
@@ -60,7 +61,7 @@ fn campaign<C: Client>(rounds: u64, make: impl Fn(u64) -> (Scene, Program, u16))
     for round in 0..rounds {
         let (scene, program, port) = make(round);
         let server = start(&scene, &program, port);
-        let (leader, follower) = leader_and_follower(&server);
+        let [leader, follower] = leader_and_followers(&server);
         let clients = Clients::start::<C>(here(port), || ());
         clients.wait_for_more(100 + round * 97);
         kill(leader);
@@ -82,7 +83,7 @@ fn campaign<C: Client>(rounds: u64, make: impl Fn(u64) -> (Scene, Program, u16))
 /// each is survived by a follower that began after the one before. The recording is of all of them.
 fn kill_one_after_the_other<C: Client>(times: u64, (scene, program, port): (Scene, Program, u16)) {
     let server = start(&scene, &program, port);
-    let (mut leader, mut follower) = leader_and_follower(&server);
+    let [mut leader, mut follower] = leader_and_followers(&server);
     let clients = Clients::start::<C>(here(port), || ());
     for round in 0..times {
         clients.wait_for_more(100 + round * 97);
@@ -139,15 +140,7 @@ fn the_follower_that_is_left_survives_the_next_kill() {
     let program = program.options(["--follow", "2"]);
     let mut server = scene.start_recording(&program);
     server.wait_until_it_listens(port);
-    let all = wait_for(
-        "the program, its followers and who holds descriptors",
-        || {
-            strays::named(server.pid(), HOLDER)?;
-            <[u32; 3]>::try_from(programs(&server)).ok()
-        },
-    );
-    // It was started first.
-    let mut leader = all.into_iter().min().unwrap();
+    let [mut leader, _, _] = leader_and_followers(&server);
     let clients = Clients::start::<OfMemcached>(here(port), || ());
     for round in 0..2 {
         clients.wait_for_more(200);
@@ -223,7 +216,7 @@ fn the_order_of_locks_goes_on_with_what_the_follower_does() {
         wait_for("the threads to be at it", || {
             scene.work().join("runs").exists().then_some(())
         });
-        let (leader, _) = leader_and_follower(&server);
+        let [leader, _] = leader_and_followers(&server);
         kill(leader);
         std::fs::write(scene.work().join("on"), "").expect("the scene's folder is ours");
         let recorded = Outcome::of_end(server);
@@ -272,7 +265,7 @@ fn kept_alive(scene: &str) -> (Scene, Program, u16) {
 fn a_follower_that_goes_on_is_the_user_that_its_leader_was() {
     let (scene, program, port) = memcached(Scene::new("follow-user"), &["-u", "nobody"]);
     let server = start(&scene, &program, port);
-    let (leader, follower) = leader_and_follower(&server);
+    let [leader, follower] = leader_and_followers(&server);
     let mut cache = Cache::connect(here(port));
     cache.set("key", b"value");
     let user = |pid: u32| {
@@ -307,7 +300,7 @@ fn a_followed_program_ends_as_it_would_and_replays() {
 fn a_follower_that_is_killed_is_named_and_the_program_goes_on() {
     let (scene, program, port) = memcached(Scene::new("follow-dropped"), &[]);
     let server = start(&scene, &program, port);
-    let (leader, follower) = leader_and_follower(&server);
+    let [leader, follower] = leader_and_followers(&server);
     let mut cache = Cache::connect(here(port));
     cache.set("key", b"value");
     kill(follower);
@@ -333,7 +326,7 @@ fn a_fault_that_does_not_happen_again_is_survived() {
         let port = std::fs::read_to_string(scene.work().join("port")).ok()?;
         port.trim().parse::<u16>().ok()
     });
-    leader_and_follower(&server);
+    leader_and_followers::<2>(&server);
     let mut stream = BufReader::new(connected(here(port)));
     let ask = |stream: &mut BufReader<TcpStream>| {
         stream.get_mut().write_all(b"?").expect("it is there");
