@@ -3,7 +3,7 @@
 //! Services keep sessions in their memory: what a client's request sees there, the client's earlier
 //! requests have put there, and no transaction says so. So a request is sent after those that were
 //! answered, before it arrived, to the same client. A client is known by its cookies: by those that
-//! it sent, and those that it was given. Where values are learned (`learned`), also by those.
+//! it sent, and those that it was given. Also by values that look drawn (`learned`).
 //!
 //! That makes no request wait for one behind it in the line: what was answered before another
 //! arrived has first used the database before the other did.
@@ -16,10 +16,15 @@ use hindcast_order::Request;
 /// Shorter values are settings, which many clients have in common.
 const IDENTITY: usize = 12;
 
+/// By so much a recorder may note the end of an answer later than its client has it.
+const NOTED_LATER: Micros = 1_000;
+
 /// Of each request in flight.
 #[derive(Default)]
 pub struct Clients {
     in_flight: HashMap<Request, InFlight>,
+    /// What was given by those that were sent: who carries it has it from the first of them.
+    given: HashSet<u64>,
 }
 
 struct InFlight {
@@ -34,13 +39,15 @@ type Headers = [(String, Vec<u8>)];
 impl Clients {
     /// Whether a request with these headers, which arrived then and carries that, is to wait for
     /// another. Who carries what another was given has its answer, even if the recorder noted its
-    /// end a little later.
+    /// end a little later. What ended much later was not where it had that from, and may wait for
+    /// this one.
     pub fn must_wait(&self, arrived: Micros, headers: &Headers, carried: &HashSet<u64>) -> bool {
         let own: Vec<_> = identities(headers).collect();
         let is_own = |identity: &Vec<u8>| own.contains(&identity.as_slice());
         self.in_flight.values().any(|one| {
             let was_given = one.given.iter().any(|value| carried.contains(value));
-            was_given || one.answered <= arrived && one.identities.iter().any(is_own)
+            was_given && one.answered <= arrived + NOTED_LATER
+                || one.answered <= arrived && one.identities.iter().any(is_own)
         })
     }
 
@@ -51,8 +58,9 @@ impl Clients {
         request: Request,
         headers: &Headers,
         answered: Micros,
-        (by, given): (&Headers, Vec<u64>),
+        (by, mut given): (&Headers, Vec<u64>),
     ) {
+        given.retain(|&value| self.given.insert(value));
         let both = identities(headers).chain(identities(by));
         let one = InFlight {
             answered,
@@ -125,6 +133,19 @@ mod tests {
             |carried: &[u64]| clients.must_wait(10, &[], &carried.iter().copied().collect());
         assert!(waits(&[1, 8]));
         assert!(!waits(&[1, 2]));
+        let carried = HashSet::from([8]);
+        assert!(!clients.must_wait(9 - NOTED_LATER, &[], &carried));
+    }
+
+    #[test]
+    fn what_was_given_again_is_not_waited_for() {
+        let mut clients = Clients::default();
+        clients.sent(Request(0), &[], 10, (&[], vec![7]));
+        clients.sent(Request(1), &[], 10, (&[], vec![7, 8]));
+        clients.ended(Request(0));
+        let waits = |carried| clients.must_wait(10, &[], &HashSet::from([carried]));
+        assert!(waits(8));
+        assert!(!waits(7));
     }
 
     #[test]

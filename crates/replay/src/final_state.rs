@@ -107,9 +107,10 @@ async fn only_drawn(
     table: &str,
     both: Option<(&TableDigest, &TableDigest)>,
 ) -> Result<Drawn, ReplayError> {
-    let Some(((expected, actual), learned)) = both.zip(shared.learned.as_ref()) else {
+    let Some((expected, actual)) = both else {
         return Ok(Drawn::Nothing);
     };
+    let learned = &shared.learned;
     if expected.rows != actual.rows {
         return Ok(Drawn::Nothing);
     }

@@ -9,6 +9,7 @@ use hindcast_rewind::pins::DATABASE;
 use hindcast_taplog::board::Line;
 use hindcast_trace::{Isolation, RequestId};
 use hindcast_wire::Wires;
+use hindcast_wire::frame::Frame;
 use hindcast_wire::sql::ScriptCache;
 
 use crate::hold::{Answered, Code, Context, HoldOptions, Holder, Next, Pins, SentAll, Unreadable};
@@ -115,10 +116,10 @@ impl Context for ServiceContext {
             self.shared.lookers.note(pid, looking);
         }
     }
-    fn given(&mut self, bind: &[u8]) {
-        if let Some(learned) = &self.shared.learned {
-            learned.note_given(bind);
-        }
+    fn given(&mut self, message: &Frame) {
+        self.shared
+            .learned
+            .note_given(message.tag(), message.body());
     }
     fn entered(&mut self, claim: Option<Claim>) {
         self.looking(None);

@@ -28,7 +28,7 @@ use crate::ghosts;
 use crate::hold::{Code, HoldOptions};
 use crate::host::HoldingHost;
 use crate::inside::{Inside, Launch};
-use crate::learned::{Clock, Learned};
+use crate::learned::{Clock, Draws, Learned};
 use crate::monitor::Monitor;
 use crate::others::Others;
 use crate::place::Place;
@@ -249,17 +249,19 @@ impl Run {
         let ghosts = ghosts::by_session(&recording);
         let is_left_out = |tx: &Tx| !ghosts.values().any(|own| own.contains(tx));
         coordinator.leave_out(recording.ghosts().filter(is_left_out).collect());
+        let recorders = trace.recorders();
+        let draws = draws(recorders);
+        coordinator.draws(draws);
         let (plan, shapes) = (Arc::clone(coordinator.plan()), coordinator.shapes());
         let stop = coordinator.stop_at();
         let reading = shapes.reading.clone();
         let monitor = Monitor::new(coordinator);
-        let recorders = trace.recorders();
         let clock = match setting.launch {
             Some(_) => Clock::Moved,
             None => Clock::Real,
         };
-        let learned = learned(recorders, &recording, clock);
-        let keep_results = learned.is_some();
+        let began = recording.requests.iter().map(|request| request.arrived);
+        let learned = Learned::new(began.min().unwrap_or_default(), clock, draws);
         let shared = Arc::new(Shared::new(monitor, recording, reading, code, learned));
         let first = recorders.first().ok_or(ReplayError::NoRecorder)?;
         let prefixes = recorders.iter().map(|recorder| recorder.trace_id_prefix);
@@ -269,7 +271,6 @@ impl Run {
             pinned: setting.unpinned.is_some(),
             code,
             stop,
-            keep_results,
         };
         let connector = Arc::new(Connector::new(setting.database.clone())?);
         let host = HoldingHost {
@@ -487,12 +488,14 @@ fn starts_itself(setting: &Setting, inside: bool, code: Code) -> bool {
     inside && setting.service_command.is_none() && code == Code::Recorded
 }
 
-/// Where the service's randomness and clock are not pinned.
-fn learned(recorders: &[Recorder], recording: &Recording, clock: Clock) -> Option<Learned> {
+/// Pinned where each recorder was in the service and has a key.
+fn draws(recorders: &[Recorder]) -> Draws {
     let is_inside = |recorder: &Recorder| !recorder.command.is_empty();
     let is_pinned = |recorder: &Recorder| is_inside(recorder) && recorder.pins_key.is_some();
-    let began = recording.requests.iter().map(|request| request.arrived);
-    (!recorders.iter().all(is_pinned)).then(|| Learned::new(began.min().unwrap_or_default(), clock))
+    match recorders.iter().all(is_pinned) {
+        true => Draws::Pinned,
+        false => Draws::Free,
+    }
 }
 
 /// Whether the request to be debugged is in flight. It may take as long as it likes.

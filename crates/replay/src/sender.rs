@@ -190,12 +190,7 @@ impl<'a> Sending<'a> {
         let recording = Arc::clone(&sender.shared.recording);
         Self {
             admission: Admission::new(&spans_of_workers(&recording), limit(&recording)),
-            reader: Reader::new(
-                trace,
-                &sender.plan,
-                Arc::clone(&recording),
-                sender.shared.learned.is_some(),
-            ),
+            reader: Reader::new(trace, &sender.plan, Arc::clone(&recording)),
             http: Client::builder(TokioExecutor::new())
                 // Shorter than what any common server allows, so that no request goes out on a
                 // connection that is about to close.
@@ -293,9 +288,7 @@ impl<'a> Sending<'a> {
             trace::Response::Answered { headers, .. } => headers,
             _ => &[],
         };
-        let learns = self.sender.shared.learned.is_some();
-        let values = learns.then(|| learned::given(&full.request.response));
-        let given = (given, values.unwrap_or_default());
+        let given = (given, learned::given(&full.request.response));
         let headers = &full.request.headers;
         self.clients.sent(request, headers, recorded.ended, given);
         if company == Company::None {
@@ -415,17 +408,16 @@ struct Read {
     request: trace::Request,
     /// As the recording shows it, where secrets of it were kept apart.
     redacted: Option<trace::Request>,
-    /// Hashes of what it carries that an answer may have given, where values are learned.
+    /// Hashes of what it carries that an answer may have given.
     carried: HashSet<u64>,
 }
 
 impl Read {
-    fn new(recorded: trace::Request, trace: &Trace, learns: bool) -> Self {
-        let redacted =
-            (learns && matches!(recorded.secrets, Secrets::Sealed(_))).then(|| recorded.clone());
+    fn new(recorded: trace::Request, trace: &Trace) -> Self {
+        let redacted = matches!(recorded.secrets, Secrets::Sealed(_)).then(|| recorded.clone());
         let request = trace.with_secrets(recorded);
         let both = [Some(&request), redacted.as_ref()];
-        let both = both.into_iter().flatten().filter(|_| learns);
+        let both = both.into_iter().flatten();
         Self {
             carried: both.flat_map(learned::carried).collect(),
             redacted,
@@ -443,7 +435,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(trace: Arc<Trace>, plan: &Plan, recording: Arc<Recording>, learns: bool) -> Self {
+    fn new(trace: Arc<Trace>, plan: &Plan, recording: Arc<Recording>) -> Self {
         let (out, incoming) = mpsc::channel(READ_AHEAD);
         let filter = RequestFilter {
             arrived: Some(plan.period.clone()),
@@ -451,7 +443,7 @@ impl Reader {
         };
         tokio::task::spawn_blocking(move || {
             for request in trace.requests(filter) {
-                let request = request.map(|request| Read::new(request, &trace, learns));
+                let request = request.map(|request| Read::new(request, &trace));
                 if out.blocking_send(request).is_err() {
                     return;
                 }
@@ -501,15 +493,13 @@ impl Exchange {
     async fn run(self, read: Read) -> Option<Divergence> {
         let recorded = read.request;
         self.compare.sending(&recorded);
-        let learned = self.shared.learned.as_ref();
-        let sent = learned.and_then(|known| known.to_send(&recorded, read.redacted.as_ref()));
+        let learned = &self.shared.learned;
+        let sent = learned.to_send(&recorded, read.redacted.as_ref());
         let mut outcome = self.send(sent.as_ref().unwrap_or(&recorded)).await;
         if let Some(pins) = &self.inside {
             pins.answered(&recorded);
         }
-        if let Some(learned) = learned {
-            outcome = outcome.map(|seen| learned.answered(&recorded, seen));
-        }
+        outcome = outcome.map(|seen| learned.answered(&recorded, seen));
         if !self.compared {
             return None;
         }

@@ -11,12 +11,11 @@ use hindcast_wire::sql::ScriptCache;
 
 use crate::coordinator::Coordinator;
 use crate::hold::{Answered, Code, Pins, SentAll, Unreadable};
-use crate::learned::Learned;
+use crate::learned::{Explained, Learned};
 use crate::looks::Stretch;
 use crate::monitor::Monitor;
 use crate::recording::{Extras, Recording};
 use crate::transaction::{Ask, Claim, Looking};
-use crate::verdict::Learning;
 use crate::verdict::Remark;
 
 pub struct Shared {
@@ -31,7 +30,7 @@ pub struct Shared {
     code: Code,
     pub lookers: Lookers,
     /// Of a service that draws values by itself.
-    pub learned: Option<Learned>,
+    pub learned: Learned,
     /// Of changed code.
     sessions: Mutex<Sessions>,
 }
@@ -89,7 +88,7 @@ impl Shared {
         recording: Arc<Recording>,
         reading: HashSet<ShapeId>,
         code: Code,
-        learned: Option<Learned>,
+        learned: Learned,
     ) -> Self {
         Self {
             monitor,
@@ -125,12 +124,13 @@ impl Shared {
     /// Tells the coordinator of results that it left open what they are, if that is known now, or
     /// if nothing more will be (`all`).
     pub fn settle_results(&self, all: bool) {
-        let Some(learned) = &self.learned else { return };
         for pending in self.monitor.with(|c| c.take_unexplained(all)) {
-            let results = pending.ended.results.as_ref();
-            let results = results.expect("what was left open has its results");
-            let explained = learned.explain(results, pending.digest);
-            self.monitor.with(|c| c.explain(&pending, explained));
+            let explained = self.learned.explain(&pending.ended.results, pending.digest);
+            let postponed = explained == Explained::Other && !all && self.learned.lacks_values();
+            self.monitor.with(|c| match postponed {
+                true => c.postpone(pending, explained),
+                false => c.explain(&pending, explained),
+            });
         }
     }
 
@@ -155,9 +155,10 @@ impl Shared {
 
     /// What the service drew otherwise.
     fn on_learned(&self) -> Vec<Remark> {
-        let learning = self.learned.as_ref().map(Learned::counts);
-        let learning = learning.filter(|learning| *learning != Learning::default());
-        let learned = learning.map(|learning| Remark::Learned { learning });
+        let learned = self
+            .learned
+            .counts()
+            .map(|learning| Remark::Learned { learning });
         let drawn = self.monitor.with(|coordinator| coordinator.drawn_results());
         let drawn = drawn.map(|(transactions, statements)| Remark::DrawnResults {
             transactions,

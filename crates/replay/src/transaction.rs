@@ -149,8 +149,8 @@ pub struct Ended {
     pub hashes: Vec<u64>,
     /// Of changed code: these fingerprints.
     pub statements: Vec<String>,
-    /// What it was answered, if the service draws values by itself.
-    pub results: Option<Results>,
+    /// What it was answered.
+    pub results: Results,
     /// What it sent and was answered.
     pub transcript: Transcript,
 }

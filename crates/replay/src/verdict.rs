@@ -52,6 +52,8 @@ pub struct Timing {
 /// What was learned in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Learning {
+    /// What the service draws is pinned: these are ids that depend on more than their request.
+    pub pinned: bool,
     /// Values that were put into requests, and into how many.
     pub values: u64,
     pub requests: u64,

@@ -207,6 +207,32 @@ fn starts_slowly(name: &str, more: &[&str]) {
     assert!(whole.stdout.contains("faithful"), "{}", whole.stdout);
 }
 
+/// Draws are pinned; the number of the process and the order of its requests are not.
+#[test]
+fn ids_that_go_by_the_process_are_learned() {
+    let stage = inside_extension::stage(
+        "counted",
+        &format!("{SCHEMA}; CREATE TABLE kept (id uuid PRIMARY KEY)"),
+        &[],
+    );
+    record_with(&stage, &[], &[("DRAWN_BY", "process")]);
+    let whole = replay(&stage, &["--json"]).assert_code(0).stdout;
+    let verdict: serde_json::Value = serde_json::from_str(&whole).unwrap();
+    assert_eq!(verdict["faithful"], true, "{verdict}");
+    // No answer showed those of this table.
+    assert_eq!(
+        verdict["final_state"]["drawn"],
+        serde_json::json!(["public.kept"]),
+        "{verdict}"
+    );
+    let remarks = verdict["remarks"].as_array().unwrap();
+    let learned = remarks.iter().find(|one| one["remark"] == "learned");
+    let requests = CLIENTS * (NOTES + 1);
+    assert_eq!(learned.unwrap()["requests"], requests, "{verdict}");
+    let told = replay(&stage, &[]).assert_code(0).stdout;
+    assert!(told.contains("depend on more than a request"), "{told}");
+}
+
 #[test]
 fn without_pins_a_replay_goes_on_with_what_the_service_draws() {
     let stage = Stage::new("no-pins", SCHEMA);

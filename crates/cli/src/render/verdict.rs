@@ -413,9 +413,16 @@ pub fn crossed_pause(pause: Pause) -> String {
 }
 
 pub fn learned(learning: &Learning) -> String {
+    let (what, time) = match learning.pinned {
+        true => (
+            "ids that depend on more than a request, as on a count or the number of the process",
+            "",
+        ),
+        false => ("drawn by the service", " and for the time"),
+    };
     let mut text = format!(
-        "drawn by the service: {} were learned from responses and put into {}; {} and {} are the \
-         same but for such values and for the time",
+        "{what}: {} were learned from responses and put into {}; {} and {} are the same but for \
+         such values{time}",
         count(learning.values, "value"),
         count(learning.requests, "request"),
         count(learning.responses, "response"),

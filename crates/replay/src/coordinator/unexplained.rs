@@ -9,13 +9,19 @@ use hindcast_trace::ShapeId;
 
 use super::Coordinator;
 use crate::changes::{Difference, DifferenceKind};
-use crate::learned::Explained;
+use crate::learned::{Draws, Explained};
 use crate::transaction::Ended;
 use crate::verdict::DivergenceKind;
 
+/// Each has up to 256 KiB of results.
+const POSTPONED_MAX: usize = 256;
+
 #[derive(Default)]
 pub(super) struct Unexplained {
+    draws: Draws,
     pending: Vec<Pending>,
+    /// Until the end of the run.
+    postponed: Vec<Pending>,
     /// By shape: how many hold values that were drawn.
     drawn: BTreeMap<ShapeId, u64>,
 }
@@ -29,6 +35,10 @@ pub struct Pending {
 }
 
 impl Coordinator {
+    pub fn draws(&mut self, draws: Draws) {
+        self.unexplained.draws = draws;
+    }
+
     /// A few statements of the recording that draw or read, in the database, what is not recorded:
     /// where a difference may come from.
     pub fn unpinned_statements(&self) -> Vec<String> {
@@ -57,7 +67,7 @@ impl Coordinator {
             self.explain(&pending, Explained::Drawn);
             return true;
         }
-        if ended.results.is_none() {
+        if !ended.results.may_be_explained(self.unexplained.draws) {
             return false;
         }
         let pending = pending();
@@ -73,9 +83,21 @@ impl Coordinator {
             all || request.is_none_or(|(request, _)| self.ended[request.index()])
         };
         let pending = std::mem::take(&mut self.unexplained.pending).into_iter();
-        let (due, rest) = pending.partition(|one| is_due(one.tx));
+        let (mut due, rest): (Vec<_>, _) = pending.partition(|one| is_due(one.tx));
         self.unexplained.pending = rest;
+        if all {
+            due.append(&mut self.unexplained.postponed);
+        }
         due
+    }
+
+    /// What they are may be known later: of what an answer gave, only a hash is known until a
+    /// request carries it.
+    pub fn postpone(&mut self, pending: Pending, explained: Explained) {
+        match self.unexplained.postponed.len() < POSTPONED_MAX {
+            true => self.unexplained.postponed.push(pending),
+            false => self.explain(&pending, explained),
+        }
     }
 
     /// What the other results turned out to be.

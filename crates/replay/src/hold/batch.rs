@@ -59,7 +59,10 @@ impl Holder {
         let batch: Vec<Frame> = self.queue.drain(..=end).collect();
         let last = batch.last().expect("the batch has its end");
         let planned = match last.tag() {
-            client::QUERY => self.plan_simple(last, cx),
+            client::QUERY => {
+                cx.given(last);
+                self.plan_simple(last, cx)
+            }
             client::SYNC | client::FLUSH => self.plan_extended(batch.clone(), cx),
             client::FUNCTION_CALL => {
                 let mut plan = Plan::default();
@@ -283,8 +286,8 @@ impl Holder {
             {
                 self.put_ahead(statement, cx, plan);
             }
-            if tag == client::BIND && self.options.keep_results {
-                cx.given(message.frame.body());
+            if tag == client::BIND {
+                cx.given(&message.frame);
             }
             self.names.apply(message);
             self.plan_message(message, wrapped, plan);

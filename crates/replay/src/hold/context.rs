@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hindcast_model::Traceparent;
 use hindcast_order::Tx;
 use hindcast_trace::RequestId;
+use hindcast_wire::frame::Frame;
 use hindcast_wire::sql::ScriptCache;
 
 use super::Unreadable;
@@ -59,8 +60,8 @@ pub trait Context {
 
     /// What the server works on from here on, and has the snapshot for if it waits for a row.
     fn looking(&mut self, _looking: Option<Looking>) {}
-    /// The service gives its database these values: the body of a `Bind`.
-    fn given(&mut self, _bind: &[u8]) {}
+    /// The service gives its database what this message holds.
+    fn given(&mut self, _message: &Frame) {}
     /// The session's transaction is this one from here on; `None`: it has none.
     fn entered(&mut self, _claim: Option<Claim>) {}
 
@@ -99,8 +100,6 @@ pub struct HoldOptions {
     pub code: Code,
     /// The transaction that does not go on to its end.
     pub stop: Option<Stop>,
-    /// What transactions are answered is looked at when their requests are over.
-    pub keep_results: bool,
 }
 
 impl HoldOptions {

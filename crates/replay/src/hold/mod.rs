@@ -414,9 +414,6 @@ impl Holder {
         }
         let recorded = self.options.code == Code::Recorded;
         if let Some(open) = &mut self.transaction {
-            if self.options.keep_results {
-                open.keep_results();
-            }
             if matches!(
                 tag,
                 server::DATA_ROW | server::COPY_DATA | server::FUNCTION_CALL_RESPONSE

@@ -70,7 +70,7 @@ pub(super) struct Open {
     /// The same of rows as they came.
     digest_as_sent: ResultDigest,
     /// What the digest is of, if that is kept.
-    results: Option<Results>,
+    results: Results,
     shape: ShapeHasher,
     /// Statements sent so far, as hashes of their fingerprints.
     statements: Vec<u64>,
@@ -171,7 +171,7 @@ impl Open {
             standing,
             digest: ResultDigest::new(),
             digest_as_sent: ResultDigest::new(),
-            results: None,
+            results: Results::default(),
             shape: ShapeHasher::new(),
             statements: Vec::new(),
             answered: 0,
@@ -391,11 +391,6 @@ impl Open {
         self.locks.push_back(statement);
     }
 
-    /// Keeps what it is answered.
-    pub fn keep_results(&mut self) {
-        self.results.get_or_insert_default();
-    }
-
     /// The server has answered a row, or something else that counts as one.
     pub fn note_row(&mut self, ordered: bool, as_sent: &[u8], text_form: &[u8]) {
         let hash = row_hash(text_form);
@@ -405,9 +400,7 @@ impl Open {
             false => row_hash(as_sent),
         };
         self.digest_as_sent.row_hash(ordered, as_sent);
-        if let Some(results) = &mut self.results {
-            results.row(ordered, text_form);
-        }
+        self.results.row(ordered, text_form);
     }
 
     /// The server has answered something else.
@@ -427,17 +420,13 @@ impl Open {
                 let command = body.strip_suffix(b"\0").unwrap_or(body);
                 self.digest.complete(command);
                 self.digest_as_sent.complete(command);
-                if let Some(results) = &mut self.results {
-                    results.complete(command);
-                }
+                self.results.complete(command);
                 self.last_tag = Bytes::copy_from_slice(command);
             }
             (_, Some(fields)) => {
                 self.digest.error(fields.sqlstate());
                 self.digest_as_sent.error(fields.sqlstate());
-                if let Some(results) = &mut self.results {
-                    results.error(fields.sqlstate());
-                }
+                self.results.error(fields.sqlstate());
                 self.error.get_or_insert_with(|| error_text(body));
             }
             _ => {}

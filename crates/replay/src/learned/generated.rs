@@ -5,6 +5,8 @@
 
 /// Shorter texts are not told from words.
 const SHORTEST: usize = 16;
+/// A run of letters and digits that is so long is no name with a number.
+const LONG: usize = 22;
 /// Longer ones are contents.
 const LONGEST: usize = 4096;
 
@@ -61,7 +63,8 @@ fn is_drawn(part: &[u8]) -> bool {
         // base32 and base36, as of ids that sort by time; no separators, as slugs have.
         (false, true) => {
             let plain = part.iter().all(u8::is_ascii_alphanumeric);
-            plain && changes * 5 >= part.len() && letters(part) >= 8
+            let least = if part.len() < LONG { 5 } else { 8 };
+            plain && changes * least >= part.len() && letters(part) >= 8
         }
         (false, false) => false,
     }
@@ -118,6 +121,8 @@ mod tests {
             "s%3A3q27wR9bXk1LmZpT0uYcAvN4sHfGjE6.d8Qm1xR2",
             "01HZX3K5T9QW8V7N6M4B2C0D1E",
             "kOpMzTbRaXeYiQwLnSvU",
+            "cmwz7tvji0000257dhubc8yqq",
+            "v8bwvbgfgancfjnxaaizoe4h",
         ] {
             assert!(is_generated(drawn.as_bytes()), "{drawn}");
         }
@@ -129,6 +134,7 @@ mod tests {
             "2026-11-25T01:02:03.123456Z",
             "NotesOfPersonNumber12345",
             "internationalisation",
+            "notesofpersonnumber12345",
             "/notes/12345/comments/678901",
             "a text of several words 123 ABC",
             "00000000000000000000000000000000",

@@ -10,6 +10,8 @@
 //!   replayed   POST /login ─▶ Set-Cookie: sid=B      Cookie: sid=B ─▶ …      A → B is learned
 //! ```
 //!
+//! Where draws are pinned, that is left for ids that depend on more than their request ([`Draws`]).
+//!
 //! `pairs` finds the values (pure), `replacer` puts them in, `generated` tells what was drawn,
 //! `results` looks at the rows of transactions. [`Learned`] is what is known so far. None of the
 //! values leaves this module but to where it is sent and compared.
@@ -43,6 +45,7 @@ pub struct Learned {
     original: Micros,
     began: Micros,
     clock: Clock,
+    draws: Draws,
 }
 
 #[derive(Default)]
@@ -54,8 +57,11 @@ struct Known {
     recorded: HashMap<Vec<u8>, Vec<u8>>,
     /// Hashes of values that looked drawn and were the same in both answers.
     same: HashSet<u64>,
-    /// Hashes of bytes that the service gave to its database in this run, and are no text.
-    bytes_given: HashSet<u64>,
+    /// Hashes of what the service gave to its database in this run: of bytes that are no text, or,
+    /// where its draws are pinned, of words that look drawn.
+    given: HashSet<u64>,
+    /// Hashes of which no request has shown yet what they are of.
+    hashes: HashSet<Vec<u8>>,
     count: Number,
     put_in: BTreeSet<Number>,
     counts: Learning,
@@ -70,14 +76,26 @@ pub enum Clock {
     Moved,
 }
 
+/// What the service draws in a replay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Draws {
+    /// Something else each time.
+    Free,
+    /// What it drew. Left are ids that depend on more than the request: on a count of the process,
+    /// or on its number.
+    #[default]
+    Pinned,
+}
+
 impl Learned {
     /// In a run that begins now, of a recording that began then.
-    pub fn new(original: Micros, clock: Clock) -> Self {
+    pub fn new(original: Micros, clock: Clock, draws: Draws) -> Self {
         Self {
             known: Mutex::default(),
             original,
             began: now(),
             clock,
+            draws,
         }
     }
 
@@ -86,12 +104,15 @@ impl Learned {
     pub fn to_send(&self, request: &Request, redacted: Option<&Request>) -> Option<Request> {
         let own = owners(&request.headers);
         let mut known = self.known();
-        if known.to_replay.is_empty() {
+        if known.pairs.is_empty() {
             return None;
         }
         for (hash, value) in redacted.into_iter().flat_map(|it| secrets(it, request)) {
             let replayed = known.pairs.get(&hash).cloned();
-            let is_new = |replayed: &Vec<u8>| known.pairs.get(&value) != Some(replayed);
+            known.hashes.remove(&hash);
+            let is_new = |replayed: &Vec<u8>| {
+                *replayed != value && known.pairs.get(&value) != Some(replayed)
+            };
             if let Some(replayed) = replayed.filter(is_new) {
                 known.add(&value, &replayed, &own);
             }
@@ -150,20 +171,29 @@ impl Learned {
         let empty = seen.body.is_empty();
         let readable = is_plain(&seen.headers) && is_plain(headers);
         let body = body.as_deref().filter(|_| readable);
-        known.counts.unread += u64::from(body.is_none() && !empty);
+        let unread = || match self.draws {
+            Draws::Free => true,
+            Draws::Pinned => Digest::of(&seen.body) != *body_digest,
+        };
+        known.counts.unread += u64::from(body.is_none() && !empty && unread());
         known.note_same(headers, body, &seen);
-        known.learn(pairs::of_headers(headers, &seen.headers), &own);
+        known.learn(pairs::of_headers(headers, &seen.headers), &own, self.draws);
         if let Some(body) = body.filter(|body| *body != seen.body) {
-            known.learn(pairs::of_bodies(body, &seen.body), &own);
+            known.learn(pairs::of_bodies(body, &seen.body), &own, self.draws);
             let restored = known.restored(&seen.body, Way::Page, &own);
             let restored = restored.as_deref().unwrap_or(&seen.body);
-            known.learn(pairs::of_texts(body, restored), &own);
+            known.learn(pairs::of_texts(body, restored), &own, self.draws);
         }
-        let window = self.window(request.ended);
-        let (seen, changed) =
-            as_recorded(&known, (headers, *body_digest, body), seen, &own, &window);
+        let window = (self.draws == Draws::Free).then(|| self.window(request.ended));
+        let times = Times(window);
+        let (seen, changed) = as_recorded(&known, (headers, *body_digest, body), seen, &own, times);
         known.counts.responses += u64::from(changed);
         seen
+    }
+
+    /// Whether there is more to be known of what answers gave.
+    pub fn lacks_values(&self) -> bool {
+        !self.known().hashes.is_empty()
     }
 
     /// A text with recorded values in the places of those that stand for them; `None` if there are
@@ -177,12 +207,21 @@ impl Learned {
         String::from_utf8(self.restored(text.as_bytes())?).ok()
     }
 
-    pub fn counts(&self) -> Learning {
+    /// `None`: nothing had to be learned.
+    pub fn counts(&self) -> Option<Learning> {
         let known = self.known();
-        Learning {
+        let pinned = self.draws == Draws::Pinned;
+        let counts = Learning {
+            pinned,
             values: known.put_in.len() as u64,
             ..known.counts
-        }
+        };
+        let none = Learning {
+            pinned,
+            unread: if pinned { counts.unread } else { 0 },
+            ..Learning::default()
+        };
+        (counts != none).then_some(counts)
     }
 
     fn count_transaction(&self) {
@@ -211,13 +250,16 @@ impl Learned {
 }
 
 impl Known {
-    fn learn(&mut self, pairs: Vec<Pair>, own: &[u64]) {
-        for Pair {
-            recorded,
-            replayed,
-            how,
-        } in pairs
-        {
+    fn learn(&mut self, pairs: Vec<Pair>, own: &[u64], draws: Draws) {
+        for pair in pairs {
+            if draws == Draws::Pinned && !self.may_be_drawn(&pair) {
+                continue;
+            }
+            let Pair {
+                recorded,
+                replayed,
+                how,
+            } = pair;
             let is_known = self.pairs.get(&recorded) == Some(&replayed);
             let differs =
                 self.pairs.contains_key(&recorded) || self.recorded.contains_key(&replayed);
@@ -228,6 +270,30 @@ impl Known {
                 self.add(&recorded, &replayed, own);
             }
         }
+    }
+
+    /// Whether what is pinned may still have come out otherwise: as an id of the same form that the
+    /// service gave to its database. What a hash stands for is known when it is sent.
+    fn may_be_drawn(&mut self, pair: &Pair) -> bool {
+        let Pair {
+            recorded,
+            replayed,
+            how,
+        } = pair;
+        if pairs::is_hash(recorded) {
+            if self
+                .pairs
+                .insert(recorded.clone(), replayed.clone())
+                .as_ref()
+                != Some(replayed)
+            {
+                self.hashes.insert(recorded.clone());
+            }
+            return false;
+        }
+        let is_given =
+            || longest_word(replayed).is_some_and(|it| self.given.contains(&xxh3_64(it)));
+        recorded.len() == replayed.len() && (*how == How::Secret || is_given())
     }
 
     fn add(&mut self, recorded: &[u8], replayed: &[u8], own: &[u64]) {
@@ -262,6 +328,25 @@ impl Known {
     }
 }
 
+/// When both runs were, where times that moved with them are no differences.
+struct Times(Option<Window>);
+
+impl Times {
+    fn with_age_of(&self, recorded: &[u8], cookie: Vec<u8>) -> Vec<u8> {
+        match &self.0 {
+            Some(window) => window.with_age_of(recorded, cookie),
+            None => cookie,
+        }
+    }
+
+    fn with_times_of(&self, recorded: &[u8], text: &[u8]) -> Vec<u8> {
+        match &self.0 {
+            Some(window) => window.with_times_of(recorded, text),
+            None => text.to_vec(),
+        }
+    }
+}
+
 /// An answer with recorded values in the places of what they stand for, and with recorded times
 /// where it has times of this run. Whether it had any.
 fn as_recorded(
@@ -269,19 +354,19 @@ fn as_recorded(
     (headers, digest, body): (&Headers, Digest, Option<&[u8]>),
     mut seen: Seen,
     own: &[u64],
-    window: &Window,
+    times: Times,
 ) -> (Seen, bool) {
-    let body = body_as_recorded(known, (digest, body), &seen.body, own, window);
+    let body = body_as_recorded(known, (digest, body), &seen.body, own, &times);
     let mut changed = body.is_some();
     seen.body = body.unwrap_or(seen.body);
     let in_places = pairs::have_same_names(headers, &seen.headers);
-    let mut times: HashMap<String, usize> = HashMap::new();
+    let mut of_names: HashMap<String, usize> = HashMap::new();
     for ((name, value), at) in seen.headers.iter_mut().zip(0..) {
         let name = name.as_str();
         let recorded = match in_places {
             true => Some(&headers[at].1),
             false => {
-                let nth = times.entry(name.to_ascii_lowercase()).or_default();
+                let nth = of_names.entry(name.to_ascii_lowercase()).or_default();
                 let of_name = headers
                     .iter()
                     .filter(|(other, _)| other.eq_ignore_ascii_case(name));
@@ -297,12 +382,12 @@ fn as_recorded(
             .restored(value, Way::Plain, own)
             .unwrap_or_else(|| value.clone());
         let restored = match name.eq_ignore_ascii_case("set-cookie") {
-            true => window.with_age_of(recorded, restored),
+            true => times.with_age_of(recorded, restored),
             false => restored,
         };
         // The tag of a body that was restored was made of what it was.
         let is_tag = name.eq_ignore_ascii_case("etag") && changed;
-        if is_tag || window.with_times_of(recorded, &restored) == *recorded {
+        if is_tag || times.with_times_of(recorded, &restored) == *recorded {
             value.clone_from(recorded);
             changed |= !is_tag && name != "date";
         } else {
@@ -318,7 +403,7 @@ fn body_as_recorded(
     (digest, recorded): (Digest, Option<&[u8]>),
     seen: &[u8],
     own: &[u64],
-    window: &Window,
+    times: &Times,
 ) -> Option<Vec<u8>> {
     if recorded == Some(seen) {
         return None;
@@ -329,7 +414,7 @@ fn body_as_recorded(
         let body = known.restored(seen, way, own);
         let body = body.unwrap_or_else(|| seen.to_vec());
         match recorded {
-            Some(recorded) => window.with_times_of(recorded, &body),
+            Some(recorded) => times.with_times_of(recorded, &body),
             None => body,
         }
     });
@@ -372,14 +457,16 @@ pub fn given(response: &Response) -> Vec<u64> {
         return Vec::new();
     };
     let given = pairs::given(headers, body.as_deref());
-    let words = given.iter().filter_map(|value| {
-        let word = replacer::words(value).max_by_key(|word| word.len())?;
-        Some(&value[word])
-    });
+    let words = given.iter().filter_map(|value| longest_word(value));
     words
         .filter(|word| word.len() >= WORD)
         .map(xxh3_64)
         .collect()
+}
+
+fn longest_word(value: &[u8]) -> Option<&[u8]> {
+    let word = replacer::words(value).max_by_key(|word| word.len())?;
+    Some(&value[word])
 }
 
 /// Of what is carried, the words that are at least so long are looked at.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::LazyLock;
 
+use hindcast_gateway::redact::MARK;
 use regex::bytes::Regex;
 use serde_json::Value;
 
@@ -170,10 +171,10 @@ pub fn given(headers: &Headers, body: Option<&[u8]>) -> Vec<Vec<u8>> {
 /// Those of its headers.
 pub fn given_by_headers(headers: &Headers) -> Vec<Vec<u8>> {
     let mut given: Vec<Vec<u8>> = cookies(headers).map(|(_, value)| value).collect();
-    given.retain(|value| is_generated(value));
+    given.retain(|value| is_given(value));
     for (_, value) in headers {
         let all = words(value).map(|word| &value[word]);
-        given.extend(all.filter(|word| is_generated(word)).map(<[u8]>::to_vec));
+        given.extend(all.filter(|word| is_given(word)).map(<[u8]>::to_vec));
     }
     given
 }
@@ -188,8 +189,17 @@ pub fn given_by_body(body: &[u8]) -> Vec<Vec<u8>> {
         Some(value) => texts(&value, &mut given),
         None => given.extend(fields(body).map(|(_, value)| value)),
     }
-    given.retain(|value| is_generated(value));
+    given.retain(|value| is_given(value));
     given
+}
+
+/// Whether it looks drawn, or is the hash of what was redacted.
+fn is_given(value: &[u8]) -> bool {
+    is_generated(value) || is_hash(value)
+}
+
+pub fn is_hash(value: &[u8]) -> bool {
+    value.starts_with(MARK.as_bytes())
 }
 
 /// Whether a place of this name has a value that is for one client only.
@@ -324,7 +334,6 @@ fn of_json(recorded: &Value, replayed: &Value, name: &str, pairs: &mut Pairs) {
         }
         (Value::String(one), Value::String(other)) if one != other => {
             let (one, other) = (one.as_bytes(), other.as_bytes());
-            let is_hash = |text: &[u8]| text.starts_with(hindcast_gateway::redact::MARK.as_bytes());
             let how = match is_secret(name.as_bytes()) || is_hash(one) {
                 true => How::Secret,
                 false => How::Place,

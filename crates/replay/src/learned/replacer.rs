@@ -83,10 +83,6 @@ impl Replacer {
         }
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.forms.is_empty()
-    }
-
     /// The text with what stands in the places of known values, for who is known by `own`; `None`
     /// if there is none in it. `way`: how a value is written where that does not show. The numbers
     /// of what was found go into `found`.

@@ -1,15 +1,18 @@
 //! What a transaction was answered, kept until it is known what its request drew.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 use bytes::BytesMut;
 use hindcast_trace::Micros;
 use hindcast_wire::digest::ResultDigest;
 use hindcast_wire::message::backend::{data_row, parse_data_row};
-use hindcast_wire::message::frontend::Bind;
+use hindcast_wire::message::frontend::{self, Bind};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Clock, Learned, now};
+use super::generated::is_generated;
+use super::replacer::words;
+use super::{Clock, Draws, Learned, now};
 use crate::clock::times_in;
 
 /// So much is kept of one transaction; of more only the digest is known.
@@ -65,6 +68,14 @@ impl Results {
         self.answers.push((kind, self.text.len()));
     }
 
+    /// Whether what is not known yet may be why they are others.
+    pub fn may_be_explained(&self, draws: Draws) -> bool {
+        match draws {
+            Draws::Free => true,
+            Draws::Pinned => self.values().flat_map(generated_words).next().is_some(),
+        }
+    }
+
     fn is_whole(&self) -> bool {
         !self.too_long
     }
@@ -104,12 +115,16 @@ impl Results {
     /// Whether a row holds what can only be of this run: a value that stands for another one, or a
     /// time of day since it began.
     fn hold_drawn(&self, learned: &Learned) -> bool {
+        self.values().any(|value| learned.holds_drawn(value))
+    }
+
+    /// Those of its rows that are not NULL.
+    fn values(&self) -> impl Iterator<Item = &[u8]> {
         let rows = self.answers().filter_map(|(kind, answer)| match kind {
             Kind::Row { .. } => Some(answer),
             _ => None,
         });
-        let mut values = rows.flat_map(parse_data_row).flatten();
-        values.any(|value| learned.holds_drawn(value))
+        rows.flat_map(parse_data_row).flatten()
     }
 }
 
@@ -134,7 +149,7 @@ impl Learned {
             self.count_transaction();
             return Explained::Same;
         }
-        match results.hold_drawn(self) {
+        match self.draws == Draws::Free && results.hold_drawn(self) {
             true => Explained::Drawn,
             false => Explained::Other,
         }
@@ -143,6 +158,9 @@ impl Learned {
     /// Whether a value, or a row as text, holds what can only be of this run: what stands for
     /// something else, bytes that the service made, or a time of day since it began.
     pub fn holds_drawn(&self, value: &[u8]) -> bool {
+        if self.draws == Draws::Pinned {
+            return self.holds_unknown(value);
+        }
         let began = match self.clock {
             Clock::Real => self.began,
             // Times of a clock that was moved back cannot be told from recorded ones.
@@ -152,25 +170,78 @@ impl Learned {
         holds_time_of_day(value, run) || self.restored(value).is_some() || self.was_given(value)
     }
 
-    /// The service gives its database these values: the body of a `Bind`.
-    pub fn note_given(&self, bind: &[u8]) {
-        let Ok(bind) = Bind::parse(bind) else { return };
-        let values = bind.parameters.iter().flatten();
-        let bytes = values.filter_map(|value| as_bytes(value));
-        let bytes: Vec<u64> = bytes.map(|it| xxh3_64(&it)).collect();
-        if !bytes.is_empty() {
-            self.known().bytes_given.extend(bytes);
+    /// Whether a row holds an id that no answer showed, where others were other ones.
+    fn holds_unknown(&self, row: &[u8]) -> bool {
+        let known = self.known();
+        let is_known =
+            |word: &[u8]| known.recorded.contains_key(word) || known.same.contains(&xxh3_64(word));
+        let is_given = |word: &[u8]| known.given.contains(&xxh3_64(word));
+        let mut all = words(row).map(|word| &row[word]);
+        !known.recorded.is_empty() && all.any(|word| is_given(word) && !is_known(word))
+    }
+
+    /// The service gives its database what this message holds.
+    pub fn note_given(&self, tag: u8, body: &[u8]) {
+        let given = match (self.draws, tag) {
+            (Draws::Free, frontend::BIND) => bytes_of(body),
+            (Draws::Pinned, frontend::BIND) => words_of(body),
+            (Draws::Pinned, frontend::QUERY) => generated_words(body).collect(),
+            _ => return,
+        };
+        if !given.is_empty() {
+            self.known().given.extend(given);
         }
     }
 
     fn was_given(&self, value: &[u8]) -> bool {
-        let given = &self.known().bytes_given;
+        let given = &self.known().given;
         let is_given = |bytes: Cow<[u8]>| given.contains(&xxh3_64(&bytes));
         let of_row = value.split(|byte| b"(,)\"".contains(byte));
         let mut all = of_row.filter(|part| part.len() >= OPAQUE);
         as_bytes(value).is_some_and(is_given)
             || all.any(|part| as_bytes(part).is_some_and(is_given))
     }
+}
+
+/// Hashes of values that are bytes.
+fn bytes_of(bind: &[u8]) -> Vec<u64> {
+    let Ok(bind) = Bind::parse(bind) else {
+        return Vec::new();
+    };
+    let values = bind.parameters.iter().flatten();
+    let bytes = values.filter_map(|value| as_bytes(value));
+    bytes.map(|it| xxh3_64(&it)).collect()
+}
+
+/// Hashes of words in values that look drawn; of sixteen bytes, of the UUID that they may be.
+fn words_of(bind: &[u8]) -> Vec<u64> {
+    let Ok(bind) = Bind::parse(bind) else {
+        return Vec::new();
+    };
+    let mut words = Vec::new();
+    for value in bind.parameters.iter().flatten() {
+        words.extend(generated_words(value));
+        if let Ok(bytes) = <[u8; 16]>::try_from(*value) {
+            words.push(xxh3_64(uuid_text(&bytes).as_bytes()));
+        }
+    }
+    words
+}
+
+fn generated_words(text: &[u8]) -> impl Iterator<Item = u64> {
+    let words = words(text).map(|word| &text[word]);
+    words.filter(|word| is_generated(word)).map(xxh3_64)
+}
+
+fn uuid_text(bytes: &[u8; 16]) -> String {
+    let mut text = String::with_capacity(36);
+    for (at, byte) in bytes.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
 }
 
 /// Shorter bytes may be a number or a UUID.
@@ -231,7 +302,7 @@ mod tests {
     fn bytes_that_the_service_made_are_known_in_a_row() {
         use hindcast_wire::message::frontend::bind;
 
-        let learned = Learned::new(0, Clock::Real);
+        let learned = Learned::new(0, Clock::Real, Draws::Free);
         let hash: Vec<u8> = (0..32).map(|n| 255 - n).collect();
         let mut message = BytesMut::new();
         bind(
@@ -240,7 +311,7 @@ mod tests {
             b"",
             &[Some(&hash), Some(b"a text of somebody")],
         );
-        learned.note_given(&message[HEAD..]);
+        learned.note_given(frontend::BIND, &message[HEAD..]);
         let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
         assert!(learned.holds_drawn(&hash));
         assert!(learned.holds_drawn(format!("(\"\\\\x{hex}\",1)").as_bytes()));

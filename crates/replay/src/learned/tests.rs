@@ -47,7 +47,7 @@ fn seen(given: &[(&str, &str)], body: &str) -> Seen {
 
 /// A client has logged in: `ONE` is its session, and `THREE` what its next form carries.
 fn logged_in() -> Learned {
-    let learned = Learned::new(0, Clock::Real);
+    let learned = Learned::new(0, Clock::Real, Draws::Free);
     let cookie = |value: &str| format!("sid={value}; Path=/; HttpOnly");
     let form = |value: &str| format!(r#"<input type="hidden" name="csrf" value="{value}">"#);
     let login = recorded("/login", &[], &[("set-cookie", &cookie(ONE))], &form(THREE));
@@ -69,7 +69,7 @@ fn a_client_that_logged_in_again_goes_on_with_what_it_got() {
         headers(&[("cookie", &format!("a=b; sid={TWO}"))])
     );
     assert_eq!(sent.body, format!("text=hello&csrf={FOUR}").as_bytes());
-    let counts = learned.counts();
+    let counts = learned.counts().unwrap();
     assert_eq!(
         (counts.values, counts.requests, counts.responses),
         (2, 1, 1)
@@ -94,7 +94,7 @@ fn what_was_drawn_does_not_differ_and_hides_nothing() {
 
 #[test]
 fn one_id_for_another_is_a_difference() {
-    let learned = Learned::new(0, Clock::Real);
+    let learned = Learned::new(0, Clock::Real, Draws::Free);
     let list = |one: &str, other: &str| format!(r#"[{{"id":"{one}"}},{{"id":"{other}"}}]"#);
     // Rows that were there before.
     let before = recorded("/notes", &[], &[], &list(ONE, TWO));
@@ -115,7 +115,7 @@ fn one_id_for_another_is_a_difference() {
 #[test]
 fn a_token_that_was_redacted_is_learned_by_its_hash() {
     const HASH: &str = "redacted-0123456789abcdef";
-    let learned = Learned::new(0, Clock::Real);
+    let learned = Learned::new(0, Clock::Real, Draws::Free);
     let body = |token: &str| format!(r#"{{"access_token":"{token}"}}"#);
     let login = recorded("/login", &[], &[], &body(HASH));
     learned.answered(&login, seen(&[], &body(TWO)));
@@ -188,4 +188,41 @@ fn results_are_the_same_but_for_what_was_drawn() {
     assert_eq!(explain(&[ONE, "1"], &[TWO, "1"]), Explained::Same);
     assert_eq!(explain(&[ONE, "1"], &[TWO, "2"]), Explained::Drawn);
     assert_eq!(explain(&["one", "1"], &["one", "2"]), Explained::Other);
+}
+
+/// An answer with an id and a text, of a service whose draws are pinned.
+fn of_pinned(given: &[&str], id: &str, text: &str) -> (Learned, Seen) {
+    use hindcast_wire::message::frontend;
+
+    let learned = Learned::new(0, Clock::Moved, Draws::Pinned);
+    let body = |id: &str, text: &str| format!(r#"{{"id":"{id}","text":"{text}"}}"#);
+    for id in given {
+        let sql = format!("INSERT INTO note VALUES ('{id}')");
+        learned.note_given(frontend::QUERY, sql.as_bytes());
+    }
+    let request = recorded("/", &[], &[], &body(ONE, "2026-11-25T01:02:03Z"));
+    let answer = seen(&[], &body(id, text));
+    let seen = learned.answered(&request, answer);
+    (learned, seen)
+}
+
+#[test]
+fn where_draws_are_pinned_ids_are_learned_that_the_database_was_given() {
+    let text = "2026-11-25T01:02:03Z";
+    let restored = |given: &[&str], id: &str| {
+        let (learned, seen) = of_pinned(given, id, text);
+        let restored = String::from_utf8(seen.body).unwrap().contains(ONE);
+        assert_eq!(learned.counts().is_some(), restored);
+        restored
+    };
+    assert!(restored(&[TWO], TWO));
+    assert!(!restored(&[], TWO), "it may be computed of what is shown");
+    assert!(!restored(&[&TWO[1..]], &TWO[1..]), "it has another form");
+}
+
+#[test]
+fn where_draws_are_pinned_another_time_is_a_difference() {
+    let (_, seen) = of_pinned(&[TWO], TWO, "2026-11-25T01:02:04Z");
+    let body = String::from_utf8(seen.body).unwrap();
+    assert!(body.contains(ONE) && body.contains("01:02:04"), "{body}");
 }

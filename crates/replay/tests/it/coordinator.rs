@@ -28,6 +28,7 @@ use hindcast_order::retroaction::Retroaction;
 use hindcast_order::{Request, Schedule, Tx};
 use hindcast_replay::changes::Changes;
 use hindcast_replay::coordinator::Coordinator;
+use hindcast_replay::learned::Results;
 use hindcast_replay::recording::Scope;
 use hindcast_replay::setup::sets_up;
 use hindcast_replay::shapes::{Shapes, only_reads};
@@ -526,7 +527,7 @@ impl Replay {
             fate: EndedAs::Committed,
             hashes: Vec::new(),
             statements: statements.unwrap_or_default(),
-            results: None,
+            results: Results::default(),
             transcript: Transcript::default(),
         };
         match how {

@@ -202,7 +202,6 @@ impl Session {
             scripts: Arc::new(ScriptCache::default()),
             pinned: true,
             code,
-            keep_results: false,
             stop,
         };
         Self {
