@@ -175,6 +175,8 @@ pub struct Run {
 pub struct Ran {
     pub not_compared: u64,
     pub remarks: Vec<Remark>,
+    /// What was learned: values of this run, each with the recorded one.
+    pub ids: Vec<(String, String)>,
     pub took: Duration,
 }
 
@@ -373,6 +375,7 @@ impl Run {
         };
         shared.settle_results(true);
         ran.remarks.extend(shared.remarks());
+        ran.ids = shared.learned.texts();
         if let Some(error) = monitor.with(|coordinator| coordinator.take_failure()) {
             return Err(LoadError::Temporary(error).into());
         }

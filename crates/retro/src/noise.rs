@@ -103,7 +103,7 @@ pub fn in_row(
     before: &RowText,
     after: &RowText,
     window: &Window,
-    known: &dyn Fn(usize, &str, &str) -> bool,
+    known: &dyn Fn(usize, &str, &str) -> Option<Noise>,
 ) -> Option<Vec<(usize, Noise)>> {
     let mut noise = Vec::new();
     for (index, column) in columns.iter().enumerate() {
@@ -112,7 +112,7 @@ pub fn in_row(
             continue;
         }
         let renumbered = || match (before, after) {
-            (Some(before), Some(after)) if known(index, before, after) => Some(Noise::Sequence),
+            (Some(before), Some(after)) => known(index, before, after),
             _ => None,
         };
         noise.push((
@@ -529,7 +529,7 @@ mod tests {
         let before = row(["1", "x", "2024-05-01 12:03:04+00"]);
         let same = row(["7", "x", "2024-06-03 09:01:02+00"]);
         let other = row(["7", "y", "2024-06-03 09:01:02+00"]);
-        let nothing = |_: usize, _: &str, _: &str| false;
+        let nothing = |_: usize, _: &str, _: &str| None;
         assert_eq!(
             in_row(&columns, &before, &same, &window(), &nothing),
             Some(vec![(0, Noise::Sequence), (2, Noise::Clock)])
@@ -539,11 +539,9 @@ mod tests {
         assert_eq!(hash(&before), hash(&same));
         assert_ne!(hash(&before), hash(&other));
         assert_eq!(
-            in_row(&columns, &before, &other, &window(), &|index, b, a| (
-                index, b, a
-            ) == (
-                1, "x", "y"
-            ))
+            in_row(&columns, &before, &other, &window(), &|index, b, a| {
+                ((index, b, a) == (1, "x", "y")).then_some(Noise::Sequence)
+            })
             .map(|noise| noise.len()),
             Some(3)
         );

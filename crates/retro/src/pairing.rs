@@ -11,6 +11,8 @@ use crate::noise::{self, Noise, Window};
 pub(crate) struct Renumbered {
     pub foreign_keys: Vec<ForeignKey>,
     tables: HashMap<String, Keys>,
+    /// In any column: ids that the service made otherwise.
+    ids: Keys,
 }
 
 /// Values of a key of one column.
@@ -22,10 +24,16 @@ struct Keys {
 }
 
 impl Renumbered {
-    pub fn new(foreign_keys: Vec<ForeignKey>) -> Self {
+    /// `learned`: what ids are now, each with what it was.
+    pub fn new(foreign_keys: Vec<ForeignKey>, learned: &[(String, String)]) -> Self {
+        let mut ids = Keys::default();
+        for (now, was) in learned {
+            ids.note(was, now);
+        }
         Self {
             foreign_keys,
             tables: HashMap::new(),
+            ids,
         }
     }
 
@@ -43,20 +51,45 @@ impl Renumbered {
         aligned.columns.iter().map(referred).collect()
     }
 
-    fn is(&self, table: &str, before: &str, after: &str) -> bool {
-        (self.tables.get(table))
-            .is_some_and(|keys| keys.now.get(before).is_some_and(|now| now == after))
+    /// Why a value is another one now, in a column that refers to this table, if to any.
+    fn noise(&self, table: Option<&str>, before: &str, after: &str) -> Option<Noise> {
+        let keys = table.and_then(|table| self.tables.get(table));
+        match () {
+            () if keys.is_some_and(|keys| keys.is(before, after)) => Some(Noise::Sequence),
+            () if self.ids.is(before, after) => Some(Noise::Random),
+            () => None,
+        }
     }
 
-    fn occurs(&self, table: &str, value: &str) -> bool {
-        (self.tables.get(table))
-            .is_some_and(|keys| keys.now.contains_key(value) || keys.was.contains_key(value))
+    fn occurs(&self, table: Option<&str>, value: &str) -> bool {
+        let keys = table.and_then(|table| self.tables.get(table));
+        keys.is_some_and(|keys| keys.occurs(value)) || self.ids.occurs(value)
+    }
+
+    fn was(&self, table: Option<&str>, now: &str) -> Option<&String> {
+        let keys = table.and_then(|table| self.tables.get(table));
+        let was = keys.and_then(|keys| keys.was.get(now));
+        was.or_else(|| self.ids.was.get(now))
     }
 
     fn note(&mut self, table: &str, before: &str, after: &str) {
         let keys = self.tables.entry(table.to_owned()).or_default();
-        keys.now.insert(before.to_owned(), after.to_owned());
-        keys.was.insert(after.to_owned(), before.to_owned());
+        keys.note(before, after);
+    }
+}
+
+impl Keys {
+    fn is(&self, before: &str, after: &str) -> bool {
+        self.now.get(before).is_some_and(|now| now == after)
+    }
+
+    fn occurs(&self, value: &str) -> bool {
+        self.now.contains_key(value) || self.was.contains_key(value)
+    }
+
+    fn note(&mut self, before: &str, after: &str) {
+        self.now.insert(before.to_owned(), after.to_owned());
+        self.was.insert(after.to_owned(), before.to_owned());
     }
 }
 
@@ -113,8 +146,10 @@ impl<'a> Pairing<'a> {
         renumbered: &'a mut Renumbered,
     ) -> Self {
         let referred = renumbered.referred(aligned);
+        let has_ids = !renumbered.ids.now.is_empty();
         let varies = |index: usize| {
-            noise::varies_from_run_to_run(&aligned.columns[index]) || referred[index].is_some()
+            let column = &aligned.columns[index];
+            has_ids || noise::varies_from_run_to_run(column) || referred[index].is_some()
         };
         let possible = aligned.only_in.is_none()
             && if aligned.key.is_empty() {
@@ -138,8 +173,8 @@ impl<'a> Pairing<'a> {
     /// Why two rows differ, if it is noise wherever they do.
     pub fn noise(&self, before: &RowText, after: &RowText) -> Option<Vec<(usize, Noise)>> {
         let known = |index: usize, before: &str, after: &str| {
-            (self.referred[index].as_deref())
-                .is_some_and(|table| self.renumbered.is(table, before, after))
+            let table = self.referred[index].as_deref();
+            self.renumbered.noise(table, before, after)
         };
         noise::in_row(&self.aligned.columns, before, after, self.window, &known)
     }
@@ -148,11 +183,8 @@ impl<'a> Pairing<'a> {
     /// original one.
     pub fn translated(&self, mut after: RowText) -> RowText {
         for (value, table) in after.iter_mut().zip(&self.referred) {
-            let (Some(given), Some(table)) = (&*value, table) else {
-                continue;
-            };
-            let keys = self.renumbered.tables.get(table);
-            if let Some(was) = keys.and_then(|keys| keys.was.get(given)) {
+            let was = |now: &String| self.renumbered.was(table.as_deref(), now);
+            if let Some(was) = value.as_ref().and_then(was) {
                 *value = Some(was.clone());
             }
         }
@@ -206,8 +238,8 @@ impl<'a> Pairing<'a> {
 
     fn hash(&self, values: &RowText) -> u64 {
         let known = |index: usize, value: &str| {
-            (self.referred[index].as_deref())
-                .is_some_and(|table| self.renumbered.occurs(table, value))
+            let table = self.referred[index].as_deref();
+            self.renumbered.occurs(table, value)
         };
         noise::hash_without_noise(&self.aligned.columns, values, self.window, &known)
     }

@@ -79,6 +79,15 @@ impl Compared {
     }
 }
 
+/// What makes a difference noise.
+#[derive(Clone, Copy)]
+pub struct Reasons<'a> {
+    pub window: &'a Window,
+    pub drawn: &'a Drawn,
+    /// Ids that the service made otherwise, each with the recorded one.
+    pub ids: &'a [(String, String)],
+}
+
 /// Compares the tables of two databases, or only those named (as `state::digest_tables` names
 /// them). Both sessions must be idle; each database is seen as of one snapshot.
 ///
@@ -88,7 +97,7 @@ pub async fn compare_states(
     after: &Client,
     only: Option<&BTreeSet<String>>,
     causes: &dyn Causes,
-    noise: (&Window, &Drawn),
+    noise: Reasons<'_>,
     limits: &Limits,
 ) -> Result<Compared, StateError> {
     let pair = Pair::open(before, after).await?;
@@ -101,11 +110,11 @@ async fn compare_pair(
     pair: &Pair<'_>,
     only: Option<&BTreeSet<String>>,
     causes: &dyn Causes,
-    (window, drawn): (&Window, &Drawn),
+    noise: Reasons<'_>,
     limits: &Limits,
 ) -> Result<Compared, StateError> {
     let mut compared = Compared::default();
-    let mut renumbered = Renumbered::new(pair.foreign_keys().await?);
+    let mut renumbered = Renumbered::new(pair.foreign_keys().await?, noise.ids);
     for table in ordered_tables(pair, only, &renumbered.foreign_keys).await? {
         let mut aligned = match pair.align(&table).await {
             Ok(aligned) => aligned,
@@ -115,8 +124,8 @@ async fn compare_pair(
             }
             Err(error) => return Err(error),
         };
-        drawn.apply(&mut aligned);
-        let mut rows = TableRows::new(&aligned, causes, window, limits, &mut renumbered);
+        noise.drawn.apply(&mut aligned);
+        let mut rows = TableRows::new(&aligned, causes, noise.window, limits, &mut renumbered);
         pair.differences(&aligned, SHOW, &mut |difference| {
             rows.take(difference);
             ControlFlow::Continue(())

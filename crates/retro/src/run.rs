@@ -429,8 +429,12 @@ impl Attempt<'_> {
             Some(before) => {
                 let limits = rows::Limits::default();
                 let only = only.as_ref();
-                rows::compare_states(before, after, only, &provenance, (&window, &drawn), &limits)
-                    .await?
+                let noise = rows::Reasons {
+                    window: &window,
+                    drawn: &drawn,
+                    ids: &done.ran.ids,
+                };
+                rows::compare_states(before, after, only, &provenance, noise, &limits).await?
             }
             None => rows::Compared::default(),
         };
@@ -451,6 +455,7 @@ impl Attempt<'_> {
                 about: self.about(),
                 only: only.as_ref(),
                 without_noise: Some(window),
+                ids: &done.ran.ids,
             };
             correction::write(before, after, &provenance, &readers, &options, &mut script).await?;
             std::io::Write::flush(&mut script).map_err(failed)?;

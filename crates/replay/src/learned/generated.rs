@@ -18,6 +18,24 @@ pub fn is_generated(text: &[u8]) -> bool {
     is_uuid(text) || text.split(|byte| b".:|!~%".contains(byte)).any(is_drawn)
 }
 
+/// Whether two texts that stand in the same place were drawn. Of two alike, one may have no digit.
+pub fn are_generated(one: &[u8], other: &[u8]) -> bool {
+    let alike = one.len() == other.len() && is_plain(one) && is_plain(other);
+    match alike {
+        true => is_generated(one) || is_generated(other),
+        false => is_generated(one) && is_generated(other),
+    }
+}
+
+/// Whether it may be one of two that are alike.
+pub fn may_be_generated(text: &[u8]) -> bool {
+    is_generated(text) || text.len() >= SHORTEST && is_plain(text)
+}
+
+fn is_plain(text: &[u8]) -> bool {
+    text.iter().all(u8::is_ascii_alphanumeric)
+}
+
 /// Whether a page or JSON may hold such a text: it has so many characters in a row that are those
 /// of a token, or write one of them.
 pub fn may_hold_generated(body: &[u8]) -> bool {
@@ -62,9 +80,9 @@ fn is_drawn(part: &[u8]) -> bool {
         (true, _) => changes * 5 >= part.len() * 2,
         // base32 and base36, as of ids that sort by time; no separators, as slugs have.
         (false, true) => {
-            let plain = part.iter().all(u8::is_ascii_alphanumeric);
-            let least = if part.len() < LONG { 5 } else { 8 };
-            plain && changes * least >= part.len() && letters(part) >= 8
+            // A long one may have few digits; a name has them at its end.
+            let enough = changes * 5 >= part.len() || part.len() >= LONG && changes > 1;
+            is_plain(part) && enough && letters(part) >= 8
         }
         (false, false) => false,
     }
@@ -123,9 +141,14 @@ mod tests {
             "kOpMzTbRaXeYiQwLnSvU",
             "cmwz7tvji0000257dhubc8yqq",
             "v8bwvbgfgancfjnxaaizoe4h",
+            "vqbwvbgfga7cfjnxaaizoeth",
         ] {
             assert!(is_generated(drawn.as_bytes()), "{drawn}");
         }
+        let (few, many) = ("iindvrhdoudepbiynhjsawj6", "ib64239yvlgmqvfs32zw3evv");
+        assert!(are_generated(few.as_bytes(), many.as_bytes()));
+        assert!(!are_generated(few.as_bytes(), &many.as_bytes()[1..]));
+        assert!(!are_generated(few.as_bytes(), few.as_bytes()));
         for written in [
             "application/json",
             "changed-by-person-7-in-round-12",

@@ -58,7 +58,7 @@ struct Known {
     /// Hashes of values that looked drawn and were the same in both answers.
     same: HashSet<u64>,
     /// Hashes of what the service gave to its database in this run: of bytes that are no text, or,
-    /// where its draws are pinned, of words that look drawn.
+    /// where its draws are pinned, of words that may be drawn.
     given: HashSet<u64>,
     /// Hashes of which no request has shown yet what they are of.
     hashes: HashSet<Vec<u8>>,
@@ -205,6 +205,15 @@ impl Learned {
     /// The same of a text.
     pub fn restored_text(&self, text: &str) -> Option<String> {
         String::from_utf8(self.restored(text.as_bytes())?).ok()
+    }
+
+    /// All that is known and is text: values of this run, each with the recorded one.
+    pub fn texts(&self) -> Vec<(String, String)> {
+        let text = |value: &[u8]| String::from_utf8(value.to_vec()).ok();
+        let known = self.known();
+        let all = known.recorded.iter();
+        all.filter_map(|(now, was)| text(now).zip(text(was)))
+            .collect()
     }
 
     /// `None`: nothing had to be learned.

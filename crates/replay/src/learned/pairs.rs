@@ -11,7 +11,7 @@ use hindcast_gateway::redact::MARK;
 use regex::bytes::Regex;
 use serde_json::Value;
 
-use super::generated::{is_generated, may_hold_generated};
+use super::generated::{are_generated, is_generated, may_hold_generated};
 use super::replacer::{percent_decoded, words};
 
 /// Shorter values are found by chance.
@@ -41,12 +41,11 @@ struct Pairs(Vec<Pair>);
 
 impl Pairs {
     fn add(&mut self, recorded: &[u8], replayed: &[u8], how: How) {
-        let drawn = |value| how == How::Secret || is_generated(value);
         let long = |value: &[u8]| value.len() >= SHORTEST && words(value).next().is_some();
         if recorded == replayed || !long(recorded) || !long(replayed) {
             return;
         }
-        if drawn(recorded) && drawn(replayed) {
+        if how == How::Secret || are_generated(recorded, replayed) {
             self.0.push(Pair {
                 recorded: recorded.to_vec(),
                 replayed: replayed.to_vec(),
@@ -71,8 +70,8 @@ fn parts(value: &[u8]) -> Vec<&[u8]> {
 }
 
 fn generated(recorded: &[u8], replayed: &[u8]) -> Option<Pair> {
-    let both = is_generated(recorded) && is_generated(replayed) && recorded != replayed;
-    both.then(|| Pair {
+    let differ = recorded != replayed && are_generated(recorded, replayed);
+    differ.then(|| Pair {
         recorded: recorded.to_vec(),
         replayed: replayed.to_vec(),
         how: How::Place,

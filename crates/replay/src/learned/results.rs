@@ -10,7 +10,7 @@ use hindcast_wire::message::backend::{data_row, parse_data_row};
 use hindcast_wire::message::frontend::{self, Bind};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::generated::is_generated;
+use super::generated::may_be_generated;
 use super::replacer::words;
 use super::{Clock, Draws, Learned, now};
 use crate::clock::times_in;
@@ -72,7 +72,7 @@ impl Results {
     pub fn may_be_explained(&self, draws: Draws) -> bool {
         match draws {
             Draws::Free => true,
-            Draws::Pinned => self.values().flat_map(generated_words).next().is_some(),
+            Draws::Pinned => self.values().flat_map(drawn_words).next().is_some(),
         }
     }
 
@@ -185,7 +185,7 @@ impl Learned {
         let given = match (self.draws, tag) {
             (Draws::Free, frontend::BIND) => bytes_of(body),
             (Draws::Pinned, frontend::BIND) => words_of(body),
-            (Draws::Pinned, frontend::QUERY) => generated_words(body).collect(),
+            (Draws::Pinned, frontend::QUERY) => drawn_words(body).collect(),
             _ => return,
         };
         if !given.is_empty() {
@@ -213,14 +213,14 @@ fn bytes_of(bind: &[u8]) -> Vec<u64> {
     bytes.map(|it| xxh3_64(&it)).collect()
 }
 
-/// Hashes of words in values that look drawn; of sixteen bytes, of the UUID that they may be.
+/// Hashes of words in values that may be drawn; of sixteen bytes, of the UUID that they may be.
 fn words_of(bind: &[u8]) -> Vec<u64> {
     let Ok(bind) = Bind::parse(bind) else {
         return Vec::new();
     };
     let mut words = Vec::new();
     for value in bind.parameters.iter().flatten() {
-        words.extend(generated_words(value));
+        words.extend(drawn_words(value));
         if let Ok(bytes) = <[u8; 16]>::try_from(*value) {
             words.push(xxh3_64(uuid_text(&bytes).as_bytes()));
         }
@@ -228,9 +228,9 @@ fn words_of(bind: &[u8]) -> Vec<u64> {
     words
 }
 
-fn generated_words(text: &[u8]) -> impl Iterator<Item = u64> {
+fn drawn_words(text: &[u8]) -> impl Iterator<Item = u64> {
     let words = words(text).map(|word| &text[word]);
-    words.filter(|word| is_generated(word)).map(xxh3_64)
+    words.filter(|word| may_be_generated(word)).map(xxh3_64)
 }
 
 fn uuid_text(bytes: &[u8; 16]) -> String {

@@ -56,6 +56,8 @@ pub struct Options<'a> {
     /// Leave out rows that differ only in clocks, sequence values or randomness. References to
     /// rows with another number are put back.
     pub without_noise: Option<Window>,
+    /// Ids that the service made otherwise, each with the recorded one.
+    pub ids: &'a [(String, String)],
 }
 
 /// What the script does.
@@ -100,7 +102,7 @@ async fn write_pair(
     let mut facts = read_facts(before, &foreign_keys).await?;
     let tables = ordered_tables(pair, options.only, &foreign_keys).await?;
     let (_, circular) = parents_first(&tables, &foreign_keys);
-    let mut renumbered = Renumbered::new(foreign_keys.clone());
+    let mut renumbered = Renumbered::new(foreign_keys.clone(), options.ids);
     let mut parts = Parts::new().map_err(CorrectionError::Temporary)?;
     for table in tables {
         let aligned = match pair.align(&table).await {

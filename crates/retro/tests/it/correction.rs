@@ -28,6 +28,7 @@ async fn script(a: &Client, b: &Client, without_noise: Option<Window>) -> (Strin
         about: vec!["requests 1 to 9".to_owned()],
         only: None,
         without_noise,
+        ids: &[],
     };
     let mut script = Vec::new();
     let summary = correction::write(a, b, &Nobody, &NoDependents, &options, &mut script)
@@ -293,6 +294,7 @@ async fn a_reader_learns_who_did_it_and_who_depended_on_it() {
         about: vec!["requests 1 to 9\n\\! not run".to_owned()],
         only: None,
         without_noise: None,
+        ids: &[],
     };
     let mut script = Vec::new();
     correction::write(&a, &b, &Known, &Known, &options, &mut script)

@@ -1,26 +1,29 @@
 //! What two databases hold, row by row, on a real server.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use expect_test::{Expect, expect};
 use hindcast_pg::tokio::Client;
 use hindcast_retro::drawn::Drawn;
 use hindcast_retro::report::{Cause, RowChangeKind, RowText, TableChange};
-use hindcast_retro::rows::{Causes, Compared, Limits, compare_states};
+use hindcast_retro::rows::{Causes, Compared, Limits, Reasons, compare_states};
 
 use crate::support::{Nobody, WINDOW, pair};
 
+fn reasons(ids: &[(String, String)]) -> Reasons<'_> {
+    static NOTHING: LazyLock<Drawn> = LazyLock::new(Drawn::default);
+    Reasons {
+        window: &WINDOW,
+        drawn: &NOTHING,
+        ids,
+    }
+}
+
 async fn compared(a: &Client, b: &Client) -> Compared {
-    compare_states(
-        a,
-        b,
-        None,
-        &Nobody,
-        (&WINDOW, &Drawn::default()),
-        &Limits::default(),
-    )
-    .await
-    .unwrap()
+    compare_states(a, b, None, &Nobody, reasons(&[]), &Limits::default())
+        .await
+        .unwrap()
 }
 
 fn shown(row: &RowText) -> String {
@@ -129,7 +132,7 @@ async fn a_changed_schema_is_reported_and_the_rest_compared() {
         &b,
         Some(&only),
         &Nobody,
-        (&WINDOW, &Drawn::default()),
+        reasons(&[]),
         &Limits::default(),
     )
     .await
@@ -180,6 +183,31 @@ async fn clocks_and_numbers_are_noise_also_where_others_refer_to_them() {
 }
 
 #[tokio::test]
+async fn ids_that_the_service_made_otherwise_are_noise_where_they_stand_for_each_other() {
+    let (_cluster, a, b) = pair(
+        "CREATE TABLE post (id text PRIMARY KEY, title text); CREATE TABLE comment (n int PRIMARY KEY, post text, said text)",
+        "INSERT INTO post VALUES ('one', 'a title'), ('two', 'another'); INSERT INTO comment VALUES (1, 'one', 'yes'), (2, 'two', 'no')",
+        "INSERT INTO post VALUES ('uno', 'a title'), ('due', 'changed'); INSERT INTO comment VALUES (1, 'uno', 'yes'), (2, 'uno', 'no')",
+    )
+    .await;
+    let ids = [("uno", "one"), ("due", "two")];
+    let ids = ids.map(|(now, was)| (now.to_owned(), was.to_owned()));
+    let limits = Limits::default();
+    let compared = compare_states(&a, &b, None, &Nobody, reasons(&ids), &limits);
+    check(
+        &compared.await.unwrap(),
+        expect![[r#"
+        public.comment +0 -0 ~2, noise 1: ["post: randomness"]
+          ~ 2, two, no → 2, uno, no
+        public.post +2 -2 ~0, noise 2: ["id: randomness"]
+          + due, changed
+          - two, another
+        0 same
+    "#]],
+    );
+}
+
+#[tokio::test]
 async fn limits_bound_what_is_described_and_not_what_is_counted() {
     let (_cluster, a, b) = pair(
         "CREATE TABLE t (id serial PRIMARY KEY, v text)",
@@ -192,7 +220,7 @@ async fn limits_bound_what_is_described_and_not_what_is_counted() {
         value_characters: 10,
         renumbered_candidates: 500,
     };
-    let compared = compare_states(&a, &b, None, &Nobody, (&WINDOW, &Drawn::default()), &limits)
+    let compared = compare_states(&a, &b, None, &Nobody, reasons(&[]), &limits)
         .await
         .unwrap();
     let table = &compared.tables[0];
@@ -256,16 +284,9 @@ async fn causes_are_asked_with_what_the_row_says() {
     b.batch_execute("BEGIN; UPDATE t SET v = 3; INSERT INTO t VALUES (9, 'z', 9); COMMIT")
         .await
         .unwrap();
-    let compared = compare_states(
-        &a,
-        &b,
-        None,
-        &Echo,
-        (&WINDOW, &Drawn::default()),
-        &Limits::default(),
-    )
-    .await
-    .unwrap();
+    let compared = compare_states(&a, &b, None, &Echo, reasons(&[]), &Limits::default())
+        .await
+        .unwrap();
     let by: Vec<_> = compared.tables[0]
         .rows
         .iter()
