@@ -39,7 +39,9 @@ def callbacks(name):
 
 
 def answer(name):
-    return f"{name} {secrets.token_hex(8)}".encode()
+    drawn = {secrets.token_hex(8) for _ in range(3)}
+    assert len(drawn) == 3
+    return " ".join([name, *sorted(drawn)]).encode()
 
 
 class Mark(Resource):
