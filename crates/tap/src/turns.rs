@@ -577,8 +577,8 @@ fn short(request: u64) -> Option<u64> {
 
 /// Of one that is packed.
 fn long(packed: u64) -> u64 {
-    let is_any = packed >> REQUEST_FROM != 0;
-    packed >> REQUEST_FROM | RECORDER.load(Ordering::Relaxed) * u64::from(is_any)
+    let short = packed >> REQUEST_FROM;
+    short | (RECORDER.load(Ordering::Relaxed) * u64::from(short != 0))
 }
 
 const ASIDE_FROM: u32 = 5;
