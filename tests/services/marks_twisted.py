@@ -1,9 +1,10 @@
-"""Every request writes rows with its own name: Twisted, and psycopg2 in its threads.
+"""Every request writes rows with its own name: Twisted, and psycopg2 in its threads. It is answered with what the reactor draws.
 
     python marks_twisted.py PORT        the database is in DATABASE_URL
 """
 
 import os
+import secrets
 import sys
 
 from twisted.enterprise import adbapi
@@ -37,13 +38,19 @@ def callbacks(name):
     return done
 
 
+def answer(name):
+    drawn = {secrets.token_hex(8) for _ in range(3)}
+    assert len(drawn) == 3
+    return " ".join([name, *sorted(drawn)]).encode()
+
+
 class Mark(Resource):
     isLeaf = True
 
     def render_POST(self, request):
         way, name = (part.decode() for part in request.postpath)
         done = callbacks(name) if way == "callbacks" else defer.ensureDeferred(coroutine(name))
-        done.addCallback(lambda _: request.write(name.encode()))
+        done.addCallback(lambda _: request.write(answer(name)))
         done.addErrback(lambda failure: request.setResponseCode(500))
         done.addCallback(lambda _: request.finish())
         return NOT_DONE_YET

@@ -18,7 +18,7 @@
 //! ([`packed`], [`unpack`]).
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hindcast_taplog::Board;
 use hindcast_taplog::board::{Line, REQUEST_HEADER};
@@ -545,9 +545,9 @@ pub fn packed() -> u64 {
         let (of, depth) = mine.aside.get();
         let depth = if of == request { depth.min(ASIDE) } else { 0 };
         let descriptor = u64::try_from(mine.descriptor.get().saturating_add(1)).unwrap_or(0);
-        if request >> (u64::BITS - REQUEST_FROM) != 0 || descriptor >= 1 << DESCRIPTOR_BITS {
+        let Some(request) = short(request).filter(|_| descriptor < 1 << DESCRIPTOR_BITS) else {
             return 0;
-        }
+        };
         1 | u64::from(mine.taken.get().is_some()) << 1
             | u64::from(mine.several.get()) << 2
             | u64::from(mine.begun.get() == mine.read.get()) << 3
@@ -560,10 +560,25 @@ pub fn packed() -> u64 {
 
 /// Of what is handed over for a request, as [`packed`] has it.
 pub fn packed_work(request: u64) -> u64 {
-    match request >> (u64::BITS - REQUEST_FROM) {
-        0 => 0b11 | request << REQUEST_FROM,
-        _ => 0,
+    short(request).map_or(0, |request| 0b11 | request << REQUEST_FROM)
+}
+
+/// What a process' requests have in front of their sequences: which recorder of the trace it is.
+static RECORDER: AtomicU64 = AtomicU64::new(0);
+const SEQUENCE: u64 = (1 << 48) - 1;
+
+/// A request without its recorder; `None` if there is no room for it.
+fn short(request: u64) -> Option<u64> {
+    if request != 0 {
+        RECORDER.store(request & !SEQUENCE, Ordering::Relaxed);
     }
+    Some(request & SEQUENCE).filter(|short| short >> (u64::BITS - REQUEST_FROM) == 0)
+}
+
+/// Of one that is packed.
+fn long(packed: u64) -> u64 {
+    let short = packed >> REQUEST_FROM;
+    short | (RECORDER.load(Ordering::Relaxed) * u64::from(short != 0))
 }
 
 const ASIDE_FROM: u32 = 5;
@@ -578,7 +593,7 @@ pub fn unpack(packed: u64) {
     MINE.with(|mine| {
         mine.forget();
         let is_set = |bit: u32| packed >> bit & 1 == 1;
-        let request = packed >> REQUEST_FROM;
+        let request = long(packed);
         if !is_set(0) || is_set(1) {
             mine.taken.set(Some(request));
         } else {
@@ -753,6 +768,10 @@ mod tests {
         let of = |mine: &Mine| (mine.read.get(), mine.begun.get(), mine.descriptor.get());
         assert_eq!(MINE.with(of), (5, 5, 77));
         assert_eq!((packed(), is_aside(5)), (read, true));
+        // A later recorder of a trace has its number in front.
+        let later = 3 << 48 | 7;
+        unpack(packed_work(later));
+        assert_eq!(current(), later);
         // What has no room is nobody's.
         takes(Some(1 << 37));
         assert_eq!((packed(), packed_work(1 << 37)), (0, 0));

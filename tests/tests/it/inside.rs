@@ -1,5 +1,6 @@
 //! `record -- COMMAND`, and `replay` with nothing else.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use hindcast_tests::http::Client;
@@ -170,19 +171,55 @@ fn a_recorder_that_is_killed_leaves_the_service_running() {
     drop(recorder);
 }
 
-#[test]
-fn what_cannot_be_recorded_from_inside_is_refused_before_it_is_started() {
-    let stage = Stage::new("inside-refused", "");
-    let source = stage.folder().join("static.c");
-    std::fs::write(&source, "int main(void) { return 0; }").unwrap();
+/// A program into which nothing can be loaded.
+fn linked_statically(stage: &Stage, source: &str) -> PathBuf {
+    let file = stage.folder().join("static.c");
+    std::fs::write(&file, source).unwrap();
     let program = stage.folder().join("static");
     let made = Command::new("cc")
         .arg("-static")
         .arg("-o")
         .arg(&program)
-        .arg(&source)
+        .arg(&file)
         .status();
     assert!(made.unwrap().success());
+    program
+}
+
+/// A script has started it. What is started itself is refused.
+#[test]
+fn a_program_that_listens_and_cannot_be_seen_is_told_of() {
+    let stage = Stage::new("inside-unseen", "");
+    let source = "#include <arpa/inet.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
+        int main(int count, char **arguments) {\n\
+        struct sockaddr_in at = {AF_INET, htons(atoi(arguments[1])), {htonl(INADDR_LOOPBACK)}};\n\
+        int socket_ = socket(AF_INET, SOCK_STREAM, 0);\n\
+        return bind(socket_, (void *)&at, sizeof at) || listen(socket_, 9) || sleep(60); }";
+    let program = linked_statically(&stage, source);
+    let script = format!("{} {} & wait", program.display(), stage.service_port);
+    let trace = stage.trace().display().to_string();
+    let url = stage.database_url();
+    let arguments = ["record", "--trace", &trace, "--postgres", &url, "--"];
+    let mut recorder = stage.hindcast(&arguments);
+    recorder.args(["sh", "-c", &script]);
+    let mut recorder = Process::start("record", recorder, stage.folder());
+    let [_, said] = recorder.output_files();
+    recorder.wait_until("the program to be told of", || {
+        let said = std::fs::read_to_string(&said).unwrap();
+        said.contains("Clients connect to port").then_some(())
+    });
+    let recorded = recorder.interrupt();
+    let cause = format!("{} is linked statically", program.display());
+    let app = format!("--app http://127.0.0.1:{} ", stage.service_port);
+    for expected in [&cause, &app, "nothing was seen of a program that listened"] {
+        assert!(recorded.stderr.contains(expected), "{}", recorded.stderr);
+    }
+}
+
+#[test]
+fn what_cannot_be_recorded_from_inside_is_refused_before_it_is_started() {
+    let stage = Stage::new("inside-refused", "");
+    let program = linked_statically(&stage, "int main(void) { return 0; }");
     let trace = stage.trace().display().to_string();
     let url = stage.database_url();
     let run = |program: &str| {

@@ -265,6 +265,18 @@ fn coroutines_callbacks_and_threads_of_twisted_are_known() {
     is_recorded_and_replayed("twisted", twisted, &["coroutine", "callbacks"]);
 }
 
+/// Requests of a later recorder have its number in theirs.
+#[test]
+fn requests_of_a_later_recording_in_a_trace_draw_as_those_of_the_first() {
+    let stage = Stage::new("twisted-again", SCHEMA);
+    let service = script(&stage, "marks_twisted.py");
+    for _ in 0..2 {
+        stage.sql("TRUNCATE mark");
+        is_recorded(&stage, &service, || load(&stage, &["coroutine"]));
+        is_replayed(&stage);
+    }
+}
+
 /// A thread reads requests, and others answer them. Another port is there before the service's.
 #[test]
 fn threads_of_waitress_are_known_and_the_port_that_clients_asked() {

@@ -14,6 +14,7 @@ are known without. Without the tap it does nothing. TLS and HTTP/2 have no turn.
 import functools
 import os
 import sys
+import threading
 import zlib
 from contextvars import ContextVar
 
@@ -573,7 +574,12 @@ def end_of_path(path):
 
 def in_loop():
     asyncio = sys.modules.get("asyncio")
-    return asyncio is not None and asyncio._get_running_loop() is not None
+    if asyncio is not None and asyncio._get_running_loop() is not None:
+        return True
+    # A reactor of Twisted need not be a loop of asyncio.
+    threadable = sys.modules.get("twisted.python.threadable")
+    reactor = getattr(threadable, "ioThread", None)
+    return reactor is not None and reactor == threading.get_ident()
 
 
 def randomness(module):

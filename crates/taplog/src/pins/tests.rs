@@ -81,13 +81,20 @@ fn draws_are_counted_by_the_code_that_asks() {
     }
 }
 
-/// What of a request is counted by code is no longer when a later request has its place.
+/// What of a request is counted by code is no longer when a later request has its place. Later
+/// recorders of a trace have their number in the upper bits.
 #[test]
 fn no_draw_is_given_twice_whichever_code_asks() {
+    for recorder in [0, 1, u16::MAX] {
+        no_draw_is_given_twice_by(u64::from(recorder) << 48);
+    }
+}
+
+fn no_draw_is_given_twice_by(recorder: u64) {
     let pins = pins();
     pins.set_key(&count_by_caller([7; KEY]));
     let mut places = HashSet::new();
-    for request in [5, 5 + COUNTED as u64, 5, 6] {
+    for request in [5, 5 + COUNTED as u64, 5, 6].map(|request| recorder | request) {
         for code in (0..40).map(Caller) {
             for _ in 0..3 {
                 if let Some(draw) = pins.draw(request, code) {

@@ -4,6 +4,7 @@ mod bases;
 mod service;
 mod signals;
 mod transactions;
+mod unseen;
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -49,7 +50,7 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
     let preload = match args.command.is_empty() {
         true => None,
         false => {
-            service::check(&args.command)?;
+            service::check(&args.command, || outside(&args))?;
             Some(service::preload()?)
         }
     };
@@ -110,7 +111,8 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
         () = signals.once_more() => return Err(stopped_at_once()),
         never = progress => match never {},
     };
-    conclude(&args, summary, taken.as_ref())?;
+    let unseen = service.as_ref().map(Service::remarks).unwrap_or_default();
+    conclude(&args, summary, taken.as_ref(), unseen)?;
     Ok(exit)
 }
 
@@ -195,6 +197,7 @@ async fn until_the_end(
     let mut looks = tokio::time::interval(LOOK_INTERVAL);
     ticks.tick().await;
     let mut last = Status::default();
+    let postgres = database(args).unwrap_or_default();
     let (mut warned, mut asked) = (None, false);
     loop {
         tokio::select! {
@@ -216,7 +219,12 @@ async fn until_the_end(
                 last = report(args, recording, last);
                 allocator.give_back();
             }
-            _ = looks.tick() => warned = warn_of_ghosts(args, recording, warned),
+            _ = looks.tick() => {
+                warned = warn_of_ghosts(args, recording, warned);
+                if let Some(service) = &mut service {
+                    service.look(&args.trace.trace.to_string(), &postgres);
+                }
+            }
         }
     }
 }
@@ -287,6 +295,12 @@ fn proxies(args: &RecordArgs) -> Result<Option<Front>, CliError> {
 
 /// Where a service finds its database that is told so as most are.
 const SERVICE_URL: &str = "DATABASE_URL";
+
+/// What to do with a service into which nothing can be loaded.
+fn outside(args: &RecordArgs) -> String {
+    let postgres = database(args).unwrap_or_else(|_| "URL".to_owned());
+    unseen::hint(&args.trace.trace.to_string(), &postgres, None)
+}
 
 fn database(args: &RecordArgs) -> Result<String, CliError> {
     if let Some(given) = &args.postgres {
@@ -666,7 +680,12 @@ fn remarks_from_inside(end: &InsideEnd) -> Vec<String> {
     remarks
 }
 
-fn conclude(args: &RecordArgs, summary: Summary, base: Option<&Base>) -> Result<(), CliError> {
+fn conclude(
+    args: &RecordArgs,
+    summary: Summary,
+    base: Option<&Base>,
+    unseen: Vec<String>,
+) -> Result<(), CliError> {
     if args.json {
         let mut stopped = as_json("stopped", &summary.status);
         stopped["base"] = json!(base.map(base::describe));
@@ -705,6 +724,7 @@ fn conclude(args: &RecordArgs, summary: Summary, base: Option<&Base>) -> Result<
         for remark in remarks(&summary.status, is_inside, by_gateway)
             .into_iter()
             .chain(inside)
+            .chain(unseen)
         {
             say(args, format_args!("  note          {remark}"));
         }

@@ -15,6 +15,7 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::SignalKind;
 
 use super::signals::is_of_terminals;
+use super::unseen::{self, Unseen};
 use crate::error::{CliError, Exit};
 
 /// What is the recorder's business and not the service's.
@@ -23,12 +24,13 @@ const OURS: [&str; 3] = ["HINDCAST_KEY", "HINDCAST_SECRETS_KEY", "HINDCAST_POSTG
 /// A service with the tap in it.
 pub struct Service {
     child: Child,
+    unseen: Unseen,
     /// The library must stay as long as the service may start children.
     _preload: Preload,
 }
 
 /// Refuses what the tap cannot be loaded into, before anything is started.
-pub fn check(command: &[OsString]) -> Result<(), CliError> {
+pub fn check(command: &[OsString], outside: impl FnOnce() -> String) -> Result<(), CliError> {
     if std::env::var_os(SOCKET_VARIABLE).is_some() {
         let message = format!("this command is recorded itself: {SOCKET_VARIABLE} is set");
         return Err(CliError::usage(message).hint(
@@ -44,11 +46,7 @@ pub fn check(command: &[OsString]) -> Result<(), CliError> {
         .map_err(|error| CliError::because("the current folder cannot be found", &error))?;
     let path = std::env::var_os("PATH");
     let found = program::find(command, path.as_deref(), &folder).map_err(|error| cannot(&error))?;
-    preflight::loadable(&found.path).map_err(|error| {
-        cannot(&error).hint(
-            "record it from outside: --listen, --app and --pg-listen put a proxy in front of the service and one behind it",
-        )
-    })
+    preflight::loadable(&found.path).map_err(|error| cannot(&error).hint(outside()))
 }
 
 /// What is loaded into the service.
@@ -80,8 +78,32 @@ impl Service {
         })?;
         Ok(Self {
             child,
+            unseen: Unseen::default(),
             _preload: preload,
         })
+    }
+
+    /// Says of programs that a script has started what to do where nothing of them is recorded.
+    pub fn look(&mut self, trace: &str, postgres: &str) {
+        let Some(service) = self.child.id() else {
+            return;
+        };
+        for program in self.unseen.look(service) {
+            eprintln!(
+                "Warning: nothing is recorded of a program of the service that listens on port {}.\n\
+                 Cause: {}\n\
+                 Hint: {}",
+                program.port,
+                program.why,
+                unseen::hint(trace, postgres, Some(program.port))
+            );
+        }
+    }
+
+    /// What the end of a recording says of them.
+    pub fn remarks(&self) -> Vec<String> {
+        let told = self.unseen.told().iter();
+        told.map(unseen::Program::remark).collect()
     }
 
     /// Resolves when the process that was started has ended.
