@@ -440,6 +440,24 @@ fn a_loop_of_java_goes_on_for_the_request_that_asked() {
     });
 }
 
+/// The one before it on its connection has its answer, and is not over.
+#[test]
+fn a_request_that_another_one_of_java_lets_begin_works_for_itself() {
+    let stage = Stage::new("queued-java", "");
+    let clients = |address: &str| {
+        let mut client = Client::new(address.to_owned());
+        for _ in 0..NOTES {
+            assert_eq!(client.send("GET", "/", None).unwrap().status, 200);
+        }
+    };
+    clients_are_replayed_as_recorded(&stage, clients, |command| {
+        command
+            .arg("java")
+            .arg(repository("tests/services/Queued.java"))
+            .arg(stage.service_port.to_string());
+    });
+}
+
 fn what_is_handed_over_draws_what_it_did(name: &str, java: &str, way: &str) {
     let stage = Stage::new(name, "");
     is_replayed_as_recorded(&stage, |command| {
@@ -453,6 +471,21 @@ fn what_is_handed_over_draws_what_it_did(name: &str, java: &str, way: &str) {
 
 /// Clients at a time, each of which sends requests by a connection each.
 fn is_replayed_as_recorded(stage: &Stage, service: impl FnOnce(&mut Command)) {
+    let client = |address: &str| {
+        for _ in 0..NOTES {
+            let mut client = Client::new(address.to_owned());
+            assert_eq!(client.send("GET", "/", None).unwrap().status, 200);
+        }
+    };
+    clients_are_replayed_as_recorded(stage, client, service);
+}
+
+/// Each client sends a number of requests.
+fn clients_are_replayed_as_recorded(
+    stage: &Stage,
+    client: impl Fn(&str) + Sync,
+    service: impl FnOnce(&mut Command),
+) {
     let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
     command
         .arg(stage.trace())
@@ -463,12 +496,7 @@ fn is_replayed_as_recorded(stage: &Stage, service: impl FnOnce(&mut Command)) {
     recorder.wait_until_it_listens(stage.service_port);
     std::thread::scope(|scope| {
         for _ in 0..CLIENTS {
-            scope.spawn(|| {
-                for _ in 0..NOTES {
-                    let mut client = Client::new(format!("127.0.0.1:{}", stage.service_port));
-                    assert_eq!(client.send("GET", "/", None).unwrap().status, 200);
-                }
-            });
+            scope.spawn(|| client(&format!("127.0.0.1:{}", stage.service_port)));
         }
     });
     let recorded = recorder.interrupt().assert_code(0).stderr;

@@ -369,8 +369,8 @@ const POOLS_OF_LIBRARIES: [Patch; 10] = [
 
 /// What waits for something that another request may bring about, and goes on in its thread: who
 /// waits for a connection of a pool of Reactor's, who listens to a future of Vert.x, in versions 5
-/// and 4, and coroutines of Kotlin.
-const WAITERS: [Patch; 11] = [
+/// and 4, its requests behind another one of their connection, and coroutines of Kotlin.
+const WAITERS: [Patch; 13] = [
     waits(
         BORROWER,
         "(Lreactor/core/CoreSubscriber;Lreactor/pool/AbstractPool;Ljava/time/Duration;)V",
@@ -401,6 +401,19 @@ const WAITERS: [Patch; 11] = [
         "emitFailure",
         "(Ljava/lang/Throwable;Lio/vertx/core/impl/future/Listener;)V",
         &[ALOAD_2],
+    ),
+    Patch {
+        class: "io/vertx/core/http/impl/Http1xServerRequest",
+        method: "enqueue",
+        descriptor: "(Lio/vertx/core/http/impl/Http1xServerRequest;)V",
+        begins: Some(call(&[ALOAD_1], shim::HANDED_WORK)),
+        ends: None,
+    },
+    goes_on(
+        "io/vertx/core/http/impl/Http1xServerConnection",
+        "handleNext",
+        "(Lio/vertx/core/http/impl/Http1xServerRequest;)V",
+        &[ALOAD_1],
     ),
     waits("kotlinx/coroutines/DispatchedTask", "(I)V"),
     goes_on(
