@@ -289,6 +289,11 @@ fn loop_is_at(request: u64) {
     });
 }
 
+/// Whether the thread is a loop, which must not wait.
+pub fn is_loop() -> bool {
+    MINE.with(|mine| mine.is_loop.get())
+}
+
 /// The thread is a loop, and done with all that it has read so far.
 pub fn loops() {
     MINE.with(|mine| {

@@ -167,6 +167,31 @@ fn who_fills_a_cache_draws_and_reads_what_it_did_besides_in_java() {
     is_the_same_if_filled("first-java", &["java", "First.java"], &[]);
 }
 
+/// In the replay a request looks into a cache before the one that filled it originally.
+#[test]
+fn a_request_sees_in_a_cache_of_caffeine_what_it_saw() {
+    let stage = Stage::new("found-java", "");
+    let service = repository("tests/services/Found.java");
+    let service = |pause: u32| {
+        let (file, port) = (service.display(), stage.service_port);
+        format!("exec java {file} {port} {pause}")
+    };
+    let looks = |ask: &(dyn Fn(&str) -> String + Sync)| {
+        for cache in ["bounded", "unbounded"] {
+            for way in ["computed", "absent", "future", "present", "computed"] {
+                let target = format!("/{cache}/{way}");
+                std::thread::scope(|scope| {
+                    let late = scope.spawn(|| ask(&format!("{target}/late")));
+                    std::thread::sleep(Duration::from_millis(100));
+                    assert_eq!(ask(&target), late.join().unwrap());
+                });
+                ask(&format!("/{cache}/clear"));
+            }
+        }
+    };
+    is_the_same_if_late(&stage, service, looks);
+}
+
 /// In the replay a request looks into a loop's cache before the one that filled it originally.
 #[test]
 fn a_request_sees_in_a_loops_cache_of_java_what_it_saw() {
@@ -182,6 +207,26 @@ fn a_request_sees_in_a_loops_cache_of_java_what_it_saw() {
         let (folder, port) = (stage.folder().display(), stage.service_port);
         format!("exec java -cp {folder} reactor.core.publisher.Cached {port} {pause}")
     };
+    let looks = |ask: &(dyn Fn(&str) -> String + Sync)| {
+        for round in 0..3 {
+            std::thread::scope(|scope| {
+                let late = scope.spawn(|| ask("/late"));
+                // It is about to get an answer of the source.
+                std::thread::sleep(Duration::from_millis(if round == 1 { 0 } else { 50 }));
+                assert_eq!(ask("/"), late.join().unwrap());
+            });
+            ask("/clear");
+        }
+    };
+    is_the_same_if_late(&stage, service, looks);
+}
+
+/// What is late in the replay, by so many milliseconds, was not where it was recorded.
+fn is_the_same_if_late(
+    stage: &Stage,
+    service: impl Fn(u32) -> String,
+    looks: impl Fn(&(dyn Fn(&str) -> String + Sync)),
+) {
     let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
     command
         .arg(stage.trace())
@@ -189,19 +234,10 @@ fn a_request_sees_in_a_loops_cache_of_java_what_it_saw() {
         .env("DATABASE_URL", stage.database_url());
     let mut recorder = Process::start("record", command, stage.folder());
     recorder.wait_until_it_listens(stage.service_port);
-    let ask = |target: &str| {
+    looks(&|target: &str| {
         let mut client = Client::new(format!("127.0.0.1:{}", stage.service_port));
         client.send("GET", target, None).unwrap().text()
-    };
-    for round in 0..3 {
-        std::thread::scope(|scope| {
-            let late = scope.spawn(|| ask("/late"));
-            // It is about to get an answer of the source.
-            std::thread::sleep(Duration::from_millis(if round == 1 { 0 } else { 50 }));
-            assert_eq!(ask("/"), late.join().unwrap());
-        });
-        ask("/clear");
-    }
+    });
     recorder.interrupt().assert_code(0);
     let mut command = stage.hindcast(&["replay", "--trace"]);
     command

@@ -10,7 +10,8 @@
 //!   VirtualThread           ──▶            likewise, with what it had read
 //!   currentTimeMillis, …    ──▶            what the request read of the clock, as this code
 //!   HikariConfig, …         ──▶            as many connections as a replay needs
-//!   CaffeineCache, …        ──▶ seen       what the request saw of what others put there
+//!   ConcurrentMapCache, …   ──▶ seen       what the request saw of what others put there
+//!   BoundedLocalCache, …    ──▶ local      likewise, in Caffeine's
 //!   Mono.cache              ──▶ copies     likewise, where a loop must not wait
 //!   PooledOptimizer, …      ──▶ numbers    which of the ids that it keeps the request was given
 //! ```
@@ -25,6 +26,7 @@
 mod asker;
 mod class;
 mod copies;
+mod local;
 mod machine;
 mod numbers;
 mod seen;
@@ -155,6 +157,7 @@ unsafe extern "C" fn reads(
             &CONNECTIONS,
             &NUMBERS,
             &CACHES,
+            &local::PATCHES,
             &MONOS,
         ],
         true => &[
@@ -173,7 +176,8 @@ unsafe extern "C" fn reads(
         };
         let bytes = std::slice::from_raw_parts(bytes, usize::try_from(length).unwrap_or(0));
         let reads_clock = READS_CLOCKS.load(Ordering::Relaxed);
-        let numbered = reads_clock.then(|| class::numbered(name, bytes)).flatten();
+        let replaced = || class::numbered(name, bytes).or_else(|| class::computed(name, bytes));
+        let numbered = reads_clock.then(replaced).flatten();
         let so_far = numbered.as_deref().unwrap_or(bytes);
         let patched = class::patched(name, so_far, patches).or(numbered);
         let so_far = patched.as_deref().unwrap_or(bytes);
