@@ -25,6 +25,7 @@ use hindcast_taplog::board::{Line, REQUEST_HEADER};
 use hindcast_taplog::pins::{Caller, Draw, KEY, Place, Statements, Walk};
 
 use crate::descriptors::{self, Entry};
+use crate::short::{self, short};
 use crate::{process, python};
 
 /// A descriptor that no program has, for those who know better: see `hooks::reserved`. It never
@@ -542,7 +543,7 @@ pub fn ends() {
 ///         4       it was answered
 ///         5..7    how often it has stepped aside
 ///         7..27   the descriptor from which it was read, and 1
-///         27..    the request
+///         27..    the request, short
 /// ```
 pub fn packed() -> u64 {
     MINE.with(|mine| {
@@ -550,9 +551,9 @@ pub fn packed() -> u64 {
         let (of, depth) = mine.aside.get();
         let depth = if of == request { depth.min(ASIDE) } else { 0 };
         let descriptor = u64::try_from(mine.descriptor.get().saturating_add(1)).unwrap_or(0);
-        if request >> (u64::BITS - REQUEST_FROM) != 0 || descriptor >= 1 << DESCRIPTOR_BITS {
+        let Some(request) = short(request).filter(|_| descriptor < 1 << DESCRIPTOR_BITS) else {
             return 0;
-        }
+        };
         1 | u64::from(mine.taken.get().is_some()) << 1
             | u64::from(mine.several.get()) << 2
             | u64::from(mine.begun.get() == mine.read.get()) << 3
@@ -565,10 +566,7 @@ pub fn packed() -> u64 {
 
 /// Of what is handed over for a request, as [`packed`] has it.
 pub fn packed_work(request: u64) -> u64 {
-    match request >> (u64::BITS - REQUEST_FROM) {
-        0 => 0b11 | request << REQUEST_FROM,
-        _ => 0,
-    }
+    short(request).map_or(0, |request| 0b11 | request << REQUEST_FROM)
 }
 
 const ASIDE_FROM: u32 = 5;
@@ -576,6 +574,7 @@ const ASIDE: u32 = 3;
 const DESCRIPTOR_FROM: u32 = 7;
 const DESCRIPTOR_BITS: u32 = 20;
 const REQUEST_FROM: u32 = DESCRIPTOR_FROM + DESCRIPTOR_BITS;
+const _: () = assert!(REQUEST_FROM + short::BITS == u64::BITS);
 
 /// From here on the thread goes on with this, and with nothing that it did before; 0: for no
 /// request.
@@ -583,7 +582,7 @@ pub fn unpack(packed: u64) {
     MINE.with(|mine| {
         mine.forget();
         let is_set = |bit: u32| packed >> bit & 1 == 1;
-        let request = packed >> REQUEST_FROM;
+        let request = short::request(packed >> REQUEST_FROM);
         if !is_set(0) || is_set(1) {
             mine.taken.set(Some(request));
         } else {

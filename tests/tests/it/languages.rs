@@ -458,6 +458,16 @@ fn threads_that_java_runs_by_itself_work_for_requests() {
         Some(java) => {
             let java = java.display().to_string();
             what_is_handed_over_draws_what_it_did("handed-virtual", &java, "virtual");
+            // What was recorded before into the same trace has given numbers of its own.
+            let stage = Stage::new("handed-again", "");
+            let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
+            command.arg(stage.trace()).args(["--", &java]);
+            handed(&mut command, &stage, "virtual");
+            command.env("DATABASE_URL", stage.database_url());
+            let mut before = Process::start("before", command, stage.folder());
+            before.wait_until_it_listens(stage.service_port);
+            before.interrupt().assert_code(0);
+            is_drawn_again(&stage, &java, "virtual");
         }
         None => eprintln!("not tried: no Java here has virtual threads"),
     }
@@ -495,14 +505,21 @@ fn a_request_that_another_one_of_java_lets_begin_works_for_itself() {
 }
 
 fn what_is_handed_over_draws_what_it_did(name: &str, java: &str, way: &str) {
-    let stage = Stage::new(name, "");
-    is_replayed_as_recorded(&stage, |command| {
-        command
-            .arg(java)
-            .arg(repository("tests/services/Handed.java"))
-            .arg(stage.service_port.to_string())
-            .arg(way);
+    is_drawn_again(&Stage::new(name, ""), java, way);
+}
+
+fn is_drawn_again(stage: &Stage, java: &str, way: &str) {
+    is_replayed_as_recorded(stage, |command| {
+        command.arg(java);
+        handed(command, stage, way);
     });
+}
+
+fn handed(command: &mut Command, stage: &Stage, way: &str) {
+    command
+        .arg(repository("tests/services/Handed.java"))
+        .arg(stage.service_port.to_string())
+        .arg(way);
 }
 
 /// Clients at a time, each of which sends requests by a connection each.

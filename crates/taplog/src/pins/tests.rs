@@ -81,6 +81,22 @@ fn draws_are_counted_by_the_code_that_asks() {
     }
 }
 
+/// A recorder that goes on in a trace numbers its requests from there.
+#[test]
+fn no_draw_is_given_twice_whichever_recorder_it_is() {
+    for recorder in [0, 1, 7, 65535] {
+        let pins = pins();
+        pins.set_key(&count_by_caller([7; KEY]));
+        let mut places = HashSet::new();
+        for request in [1, 2, 1 + COUNTED as u64] {
+            for _ in 0..3 {
+                let draw = pins.draw(recorder << 48 | request, Caller(1)).unwrap();
+                assert!(places.insert((draw.request, draw.block)), "{recorder}");
+            }
+        }
+    }
+}
+
 /// What of a request is counted by code is no longer when a later request has its place.
 #[test]
 fn no_draw_is_given_twice_whichever_code_asks() {
