@@ -13,7 +13,7 @@ import java.util.concurrent.Executors;
 import java.util.function.Function;
 
 /**
- * What is found in caches, which are called as Caffeine's, as far as they are looked at: java Found.java PORT MS. A request for /CACHE/WAY looks, one for
+ * What is found in caches, which are called as Caffeine's, as far as they are looked at: java Found.java PORT MS [virtual]. A request for /CACHE/WAY looks, one for
  * /CACHE/WAY/late a little later: after so many milliseconds, and one for /CACHE/clear has it forget all.
  */
 public class Found {
@@ -72,6 +72,10 @@ public class Found {
         LocalCache<String, Object> unbounded = new UnboundedLocalCache<>(new Caffeine(), false);
         int pause = Integer.parseInt(arguments[1]);
         ExecutorService workers = Executors.newFixedThreadPool(4);
+        if (arguments.length > 2) {
+            // Older versions have none.
+            workers = (ExecutorService) Executors.class.getMethod("newVirtualThreadPerTaskExecutor").invoke(null);
+        }
         while (true) {
             Socket client = server.accept();
             workers.execute(() -> {

@@ -196,6 +196,41 @@ impl Thread {
         (!self.was_refused() && !made.is_null()).then_some(made)
     }
 
+    /// Sets a property of the system that nobody has set.
+    pub fn set_property(self, library: *mut c_void, name: &CStr, value: &CStr) -> Option<()> {
+        const FIND: usize = 113;
+        const CALL: usize = 116;
+        let class = self.find(library, c"java/lang/System")?;
+        let (name, value) = (self.string(name)?, self.string(value)?);
+        let ask = |method: &CStr, descriptor: &CStr, arguments: &[Reference]| {
+            // SAFETY: as JNI declares them; a value has the size of a reference.
+            unsafe {
+                let find = function!(
+                    self.0,
+                    FIND,
+                    fn(Reference, *const c_char, *const c_char) -> *mut c_void
+                );
+                let found = find(self.0, class, method.as_ptr(), descriptor.as_ptr());
+                if self.was_refused() || found.is_null() {
+                    return None;
+                }
+                let call = function!(
+                    self.0,
+                    CALL,
+                    fn(Reference, *mut c_void, *const Reference) -> Reference
+                );
+                let given = call(self.0, class, found, arguments.as_ptr());
+                (!self.was_refused()).then_some(given)
+            }
+        };
+        let get = c"(Ljava/lang/String;)Ljava/lang/String;";
+        if ask(c"getProperty", get, &[name])?.is_null() {
+            let set = c"(Ljava/lang/String;Ljava/lang/String;)Ljava/lang/String;";
+            ask(c"setProperty", set, &[name, value])?;
+        }
+        Some(())
+    }
+
     /// The place of a static field, if there is one.
     fn field(self, class: Reference, name: &CStr, kind: &CStr) -> Option<*mut c_void> {
         const FIND: usize = 144;

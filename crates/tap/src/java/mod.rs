@@ -111,11 +111,19 @@ fn begin(is_pinned: bool) {
         if is_pinned {
             order_collections(thread, library);
         }
+        if process::board().is_some_and(|board| board.replays()) {
+            // As many as it makes where one of them is kept.
+            thread.set_property(library, CARRIERS, c"256");
+        }
         READS_CLOCKS.store(is_pinned, Ordering::Relaxed);
         tools.read_again(&classes, reads)
     });
     IS_PINNED.store(is_pinned && done.is_some(), Ordering::Relaxed);
 }
+
+/// How many of ours run the machine's own threads. In a replay a request that waits for what it saw
+/// of another one keeps the one in which it runs, and that other one needs one, too.
+const CARRIERS: &CStr = c"jdk.virtualThreadScheduler.parallelism";
 
 /// How many connections a replay says that the service needs at a time.
 fn connections() -> c_int {
