@@ -18,13 +18,14 @@
 //! ([`packed`], [`unpack`]).
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hindcast_taplog::Board;
 use hindcast_taplog::board::{Line, REQUEST_HEADER};
 use hindcast_taplog::pins::{Caller, Draw, KEY, Place, Statements, Walk};
 
 use crate::descriptors::{self, Entry};
+use crate::short::{self, short};
 use crate::{process, python};
 
 /// A descriptor that no program has, for those who know better: see `hooks::reserved`. It never
@@ -289,6 +290,11 @@ fn loop_is_at(request: u64) {
     });
 }
 
+/// Whether the thread is a loop, which must not wait.
+pub fn is_loop() -> bool {
+    MINE.with(|mine| mine.is_loop.get())
+}
+
 /// The thread is a loop, and done with all that it has read so far.
 pub fn loops() {
     MINE.with(|mine| {
@@ -537,7 +543,7 @@ pub fn ends() {
 ///         4       it was answered
 ///         5..7    how often it has stepped aside
 ///         7..27   the descriptor from which it was read, and 1
-///         27..    the request
+///         27..    the request, short
 /// ```
 pub fn packed() -> u64 {
     MINE.with(|mine| {
@@ -563,29 +569,12 @@ pub fn packed_work(request: u64) -> u64 {
     short(request).map_or(0, |request| 0b11 | request << REQUEST_FROM)
 }
 
-/// What a process' requests have in front of their sequences: which recorder of the trace it is.
-static RECORDER: AtomicU64 = AtomicU64::new(0);
-const SEQUENCE: u64 = (1 << 48) - 1;
-
-/// A request without its recorder; `None` if there is no room for it.
-fn short(request: u64) -> Option<u64> {
-    if request != 0 {
-        RECORDER.store(request & !SEQUENCE, Ordering::Relaxed);
-    }
-    Some(request & SEQUENCE).filter(|short| short >> (u64::BITS - REQUEST_FROM) == 0)
-}
-
-/// Of one that is packed.
-fn long(packed: u64) -> u64 {
-    let short = packed >> REQUEST_FROM;
-    short | (RECORDER.load(Ordering::Relaxed) * u64::from(short != 0))
-}
-
 const ASIDE_FROM: u32 = 5;
 const ASIDE: u32 = 3;
 const DESCRIPTOR_FROM: u32 = 7;
 const DESCRIPTOR_BITS: u32 = 20;
 const REQUEST_FROM: u32 = DESCRIPTOR_FROM + DESCRIPTOR_BITS;
+const _: () = assert!(REQUEST_FROM + short::BITS == u64::BITS);
 
 /// From here on the thread goes on with this, and with nothing that it did before; 0: for no
 /// request.
@@ -593,7 +582,7 @@ pub fn unpack(packed: u64) {
     MINE.with(|mine| {
         mine.forget();
         let is_set = |bit: u32| packed >> bit & 1 == 1;
-        let request = long(packed);
+        let request = short::request(packed >> REQUEST_FROM);
         if !is_set(0) || is_set(1) {
             mine.taken.set(Some(request));
         } else {

@@ -305,7 +305,7 @@ impl Pins {
         let key = self.key.get()?;
         let by = || {
             let own = &self.drawn_by[request as usize % COUNTED];
-            own.count(request / COUNTED as u64 + 1, caller)
+            own.count(of_recorder(request) / COUNTED as u64 + 1, caller)
         };
         if callers::counts_by_caller(&key)
             && is_counted(&self.drawn, request)
@@ -690,9 +690,14 @@ impl Draw {
     }
 }
 
+/// A request's number without that of its recorder: a process that is recorded has one recorder.
+fn of_recorder(request: u64) -> u64 {
+    request & (u64::MAX >> COUNT_BITS)
+}
+
 /// Whether the request can be counted there, which is its place then.
 fn is_counted(counts: &[AtomicU64; COUNTED], request: u64) -> bool {
-    let own = request & (u64::MAX >> COUNT_BITS);
+    let own = of_recorder(request);
     let take = |now: u64| match now >> COUNT_BITS {
         of if of == own => Some(now),
         of if of < own => Some(own << COUNT_BITS),
@@ -712,7 +717,7 @@ fn count(counts: &[AtomicU64; COUNTED], request: u64) -> Option<u64> {
         return None;
     }
     let place = &counts[request as usize % COUNTED];
-    let own = request & (u64::MAX >> COUNT_BITS);
+    let own = of_recorder(request);
     let next = |now: u64| match now >> COUNT_BITS {
         of if of == own => (now & COUNT_MASK < COUNT_MASK).then(|| now + 1),
         of if of < own => Some(own << COUNT_BITS | 1),

@@ -167,21 +167,101 @@ fn who_fills_a_cache_draws_and_reads_what_it_did_besides_in_java() {
     is_the_same_if_filled("first-java", &["java", "First.java"], &[]);
 }
 
+const FOUND: &str = "com.github.benmanes.caffeine.cache.Found";
+
+/// Into the folder of the stage. Newer versions run no file whose place is not that of its package.
+fn compile(stage: &Stage, files: &[&str]) {
+    let services = repository("tests/services");
+    let made = Command::new("javac")
+        .arg("-d")
+        .arg(stage.folder())
+        .args(files.iter().map(|file| services.join(file)))
+        .status();
+    assert!(made.expect("javac is there").success());
+}
+
+/// In the replay a request looks into a cache before the one that filled it originally.
+#[test]
+fn a_request_sees_in_a_cache_of_caffeine_what_it_saw() {
+    let stage = Stage::new("found-java", "");
+    compile(&stage, &["Found.java"]);
+    let service = |pause: u32| {
+        let (folder, port) = (stage.folder().display(), stage.service_port);
+        format!("exec java -cp {folder} {FOUND} {port} {pause}")
+    };
+    let looks = |ask: &(dyn Fn(&str) -> String + Sync)| {
+        for cache in ["bounded", "unbounded"] {
+            for way in ["computed", "absent", "future", "present", "computed"] {
+                let target = format!("/{cache}/{way}");
+                std::thread::scope(|scope| {
+                    let late = scope.spawn(|| ask(&format!("{target}/late")));
+                    std::thread::sleep(Duration::from_millis(100));
+                    assert_eq!(ask(&target), late.join().unwrap());
+                });
+                ask(&format!("/{cache}/clear"));
+            }
+        }
+    };
+    is_the_same_if_late(&stage, service, looks);
+}
+
+/// More of them than there are processors wait for what another one puts there.
+#[test]
+fn threads_that_java_runs_by_itself_wait_for_what_they_saw_in_a_cache() {
+    let Some(java) = java_with_threads_of_its_own() else {
+        return eprintln!("not tried: no Java here has virtual threads");
+    };
+    let stage = Stage::new("found-virtual", "");
+    compile(&stage, &["Found.java"]);
+    let service = |pause: u32| {
+        let (folder, port) = (stage.folder().display(), stage.service_port);
+        format!("exec {java} -cp {folder} {FOUND} {port} {pause} virtual")
+    };
+    let looks = |ask: &(dyn Fn(&str) -> String + Sync)| {
+        std::thread::scope(|scope| {
+            let late = scope.spawn(|| ask("/bounded/computed/late"));
+            std::thread::sleep(Duration::from_millis(50));
+            let others = [(); 8].map(|()| scope.spawn(|| ask("/bounded/computed")));
+            let others = others.map(|other| other.join().unwrap());
+            let late = late.join().unwrap();
+            assert!(others.iter().all(|other| *other == late));
+        });
+    };
+    is_the_same_if_late(&stage, service, looks);
+}
+
 /// In the replay a request looks into a loop's cache before the one that filled it originally.
 #[test]
 fn a_request_sees_in_a_loops_cache_of_java_what_it_saw() {
     let stage = Stage::new("cached-java", "");
-    let files = ["CoreSubscriber.java", "Cached.java"];
-    let made = Command::new("javac")
-        .arg("-d")
-        .arg(stage.folder())
-        .args(files.map(|file| repository("tests/services/reactor").join(file)))
-        .status();
-    assert!(made.expect("javac is there").success());
+    compile(
+        &stage,
+        &["reactor/CoreSubscriber.java", "reactor/Cached.java"],
+    );
     let service = |pause: u32| {
         let (folder, port) = (stage.folder().display(), stage.service_port);
         format!("exec java -cp {folder} reactor.core.publisher.Cached {port} {pause}")
     };
+    let looks = |ask: &(dyn Fn(&str) -> String + Sync)| {
+        for round in 0..3 {
+            std::thread::scope(|scope| {
+                let late = scope.spawn(|| ask("/late"));
+                // It is about to get an answer of the source.
+                std::thread::sleep(Duration::from_millis(if round == 1 { 0 } else { 50 }));
+                assert_eq!(ask("/"), late.join().unwrap());
+            });
+            ask("/clear");
+        }
+    };
+    is_the_same_if_late(&stage, service, looks);
+}
+
+/// What is late in the replay, by so many milliseconds, was not where it was recorded.
+fn is_the_same_if_late(
+    stage: &Stage,
+    service: impl Fn(u32) -> String,
+    looks: impl Fn(&(dyn Fn(&str) -> String + Sync)),
+) {
     let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
     command
         .arg(stage.trace())
@@ -189,19 +269,10 @@ fn a_request_sees_in_a_loops_cache_of_java_what_it_saw() {
         .env("DATABASE_URL", stage.database_url());
     let mut recorder = Process::start("record", command, stage.folder());
     recorder.wait_until_it_listens(stage.service_port);
-    let ask = |target: &str| {
+    looks(&|target: &str| {
         let mut client = Client::new(format!("127.0.0.1:{}", stage.service_port));
         client.send("GET", target, None).unwrap().text()
-    };
-    for round in 0..3 {
-        std::thread::scope(|scope| {
-            let late = scope.spawn(|| ask("/late"));
-            // It is about to get an answer of the source.
-            std::thread::sleep(Duration::from_millis(if round == 1 { 0 } else { 50 }));
-            assert_eq!(ask("/"), late.join().unwrap());
-        });
-        ask("/clear");
-    }
+    });
     recorder.interrupt().assert_code(0);
     let mut command = stage.hindcast(&["replay", "--trace"]);
     command
@@ -408,8 +479,8 @@ fn pools_that_are_made_after_javas_work_for_the_requests_that_they_are_handed() 
     what_is_handed_over_draws_what_it_did("handed-pools", "java", "pools");
 }
 
-#[test]
-fn threads_that_java_runs_by_itself_work_for_requests() {
+/// The first of those here that has them.
+fn java_with_threads_of_its_own() -> Option<String> {
     let machines = std::fs::read_dir("/usr/lib/jvm").into_iter().flatten();
     let has_them = |java: &std::path::PathBuf| {
         let said = Command::new(java).arg("-version").output();
@@ -418,10 +489,25 @@ fn threads_that_java_runs_by_itself_work_for_requests() {
         version.parse().ok().filter(|&version: &u32| version >= 21)
     };
     let all = machines.filter_map(|folder| Some(folder.ok()?.path().join("bin/java")));
-    match all.filter(|java| has_them(java).is_some()).min() {
+    let first = all.filter(|java| has_them(java).is_some()).min();
+    first.map(|java| java.display().to_string())
+}
+
+#[test]
+fn threads_that_java_runs_by_itself_work_for_requests() {
+    match java_with_threads_of_its_own() {
         Some(java) => {
-            let java = java.display().to_string();
             what_is_handed_over_draws_what_it_did("handed-virtual", &java, "virtual");
+            // What was recorded before into the same trace has given numbers of its own.
+            let stage = Stage::new("handed-again", "");
+            let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
+            command.arg(stage.trace()).args(["--", &java]);
+            handed(&mut command, &stage, "virtual");
+            command.env("DATABASE_URL", stage.database_url());
+            let mut before = Process::start("before", command, stage.folder());
+            before.wait_until_it_listens(stage.service_port);
+            before.interrupt().assert_code(0);
+            is_drawn_again(&stage, &java, "virtual");
         }
         None => eprintln!("not tried: no Java here has virtual threads"),
     }
@@ -440,19 +526,61 @@ fn a_loop_of_java_goes_on_for_the_request_that_asked() {
     });
 }
 
-fn what_is_handed_over_draws_what_it_did(name: &str, java: &str, way: &str) {
-    let stage = Stage::new(name, "");
-    is_replayed_as_recorded(&stage, |command| {
+/// The one before it on its connection has its answer, and is not over.
+#[test]
+fn a_request_that_another_one_of_java_lets_begin_works_for_itself() {
+    let stage = Stage::new("queued-java", "");
+    compile(&stage, &["Queued.java"]);
+    let clients = |address: &str| {
+        let mut client = Client::new(address.to_owned());
+        for _ in 0..NOTES {
+            assert_eq!(client.send("GET", "/", None).unwrap().status, 200);
+        }
+    };
+    clients_are_replayed_as_recorded(&stage, clients, |command| {
         command
-            .arg(java)
-            .arg(repository("tests/services/Handed.java"))
-            .arg(stage.service_port.to_string())
-            .arg(way);
+            .args(["java", "-cp"])
+            .arg(stage.folder())
+            .arg("io.vertx.core.http.impl.Queued")
+            .arg(stage.service_port.to_string());
     });
+}
+
+fn what_is_handed_over_draws_what_it_did(name: &str, java: &str, way: &str) {
+    is_drawn_again(&Stage::new(name, ""), java, way);
+}
+
+fn is_drawn_again(stage: &Stage, java: &str, way: &str) {
+    is_replayed_as_recorded(stage, |command| {
+        command.arg(java);
+        handed(command, stage, way);
+    });
+}
+
+fn handed(command: &mut Command, stage: &Stage, way: &str) {
+    command
+        .arg(repository("tests/services/Handed.java"))
+        .arg(stage.service_port.to_string())
+        .arg(way);
 }
 
 /// Clients at a time, each of which sends requests by a connection each.
 fn is_replayed_as_recorded(stage: &Stage, service: impl FnOnce(&mut Command)) {
+    let client = |address: &str| {
+        for _ in 0..NOTES {
+            let mut client = Client::new(address.to_owned());
+            assert_eq!(client.send("GET", "/", None).unwrap().status, 200);
+        }
+    };
+    clients_are_replayed_as_recorded(stage, client, service);
+}
+
+/// Each client sends a number of requests.
+fn clients_are_replayed_as_recorded(
+    stage: &Stage,
+    client: impl Fn(&str) + Sync,
+    service: impl FnOnce(&mut Command),
+) {
     let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
     command
         .arg(stage.trace())
@@ -463,12 +591,7 @@ fn is_replayed_as_recorded(stage: &Stage, service: impl FnOnce(&mut Command)) {
     recorder.wait_until_it_listens(stage.service_port);
     std::thread::scope(|scope| {
         for _ in 0..CLIENTS {
-            scope.spawn(|| {
-                for _ in 0..NOTES {
-                    let mut client = Client::new(format!("127.0.0.1:{}", stage.service_port));
-                    assert_eq!(client.send("GET", "/", None).unwrap().status, 200);
-                }
-            });
+            scope.spawn(|| client(&format!("127.0.0.1:{}", stage.service_port)));
         }
     });
     let recorded = recorder.interrupt().assert_code(0).stderr;

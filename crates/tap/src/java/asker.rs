@@ -94,10 +94,26 @@ pub fn caller(tools: Tools, of: u64) -> Caller {
 
 /// Who makes something that is kept: the innermost methods of three files.
 pub fn maker(tools: Tools) -> u64 {
+    maker_by(tools, |method| number(tools, method))
+}
+
+/// Who has a library make something that is kept. Its classes' names begin so.
+pub fn maker_by_library(tools: Tools, library: &[u8]) -> u64 {
+    maker_by(tools, |method| {
+        let of_others = |class: &[u8], method: &[u8]| match class.starts_with(library) {
+            true => NOT_COUNTED,
+            false => of_names(class, method),
+        };
+        // SAFETY: the thread is in this method.
+        unsafe { tools.names(method, of_others) }.unwrap_or(NOT_COUNTED)
+    })
+}
+
+fn maker_by(tools: Tools, number: impl Fn(usize) -> u64) -> u64 {
     const FILES: usize = 3;
     let (methods, count) = tools.methods::<DEPTH>();
     let numbers = methods.iter().take(count);
-    let counted = numbers.map(|&method| number(tools, method));
+    let counted = numbers.map(|&method| number(method));
     let mut all: Vec<u64> = counted.filter(|&number| number & COUNTED != 0).collect();
     all.dedup_by_key(|number| *number & FILE);
     let innermost = all.iter().take(FILES);
@@ -146,13 +162,23 @@ fn of_names(class: &[u8], method: &[u8]) -> u64 {
         b"Ljava/util/Calendar;",
         b"Ljava/util/GregorianCalendar;",
     ];
+    /// In between is what has something computed, other methods of it in a replay: see `local`.
+    const BETWEEN: [&[u8]; 3] = [
+        b"Lcom/github/benmanes/caffeine/cache/BoundedLocalCache",
+        b"Lcom/github/benmanes/caffeine/cache/LocalCache",
+        b"Lcom/github/benmanes/caffeine/cache/UnboundedLocalCache",
+    ];
     const BEGINS: &[u8] = b"<clinit>";
     const INNER: u8 = b'$';
     let is_runtime = RUNTIME.iter().any(|runtime| class.starts_with(runtime));
     let file = class.split(|&byte| byte == INNER).next().unwrap_or(class);
     let is_counted = !is_runtime || method == BEGINS;
     let is_clock = CLOCKS.iter().any(|clock| class.starts_with(clock));
-    if file.last() == Some(&b'/') || file == b"L" || is_clock && !is_counted {
+    if file.last() == Some(&b'/')
+        || file == b"L"
+        || is_clock && !is_counted
+        || BETWEEN.contains(&file.strip_suffix(b";").unwrap_or(file))
+    {
         return NOT_COUNTED;
     }
     // `lambda$name$0`.
@@ -187,6 +213,8 @@ mod tests {
         assert_ne!(of_names(b"Lnotes/People;", b"list"), list);
         for not_counted in [
             &b"Ljava/time/Instant;"[..],
+            b"Lcom/github/benmanes/caffeine/cache/BoundedLocalCache;",
+            b"Lcom/github/benmanes/caffeine/cache/BoundedLocalCache$1;",
             b"Lnotes/$Proxy12;",
             b"L$Proxy3;",
         ] {

@@ -11,8 +11,11 @@
 //!
 //! **The invariant to keep**: a class that is not understood stays as it is.
 
+mod computed;
 mod numbers;
+mod replacement;
 
+pub use computed::{BOUNDED, LOOKED, PUTS_LOCAL, SEEN_AGAIN, SOURCE, UNBOUNDED, computed};
 pub use numbers::{ASKS_MORE, GIVEN, IS_TAKEN, NUMBER_OF, numbered};
 
 /// The class whose methods are called: in a package that all callers can see.
@@ -70,7 +73,9 @@ pub mod code {
     pub const NOP: u8 = 0x00;
     pub const LCONST_0: u8 = 0x09;
     pub const ALOAD: u8 = 0x19;
+    pub const ILOAD: u8 = 0x15;
     pub const ILOAD_2: u8 = 0x1c;
+    pub const ILOAD_3: u8 = 0x1d;
     pub const LLOAD_3: u8 = 0x21;
     pub const ALOAD_0: u8 = 0x2a;
     pub const ALOAD_1: u8 = 0x2b;
@@ -87,6 +92,7 @@ pub mod code {
     pub const IFEQ: u8 = 0x99;
     pub const IFNE: u8 = 0x9a;
     pub const IFLT: u8 = 0x9b;
+    pub const IF_SAME: u8 = 0xa5;
     pub const GOTO: u8 = 0xa7;
     pub const IRETURN: u8 = 0xac;
     pub const LRETURN: u8 = 0xad;
@@ -99,6 +105,7 @@ pub mod code {
     pub const INVOKESTATIC: u8 = 0xb8;
     pub const INVOKEINTERFACE: u8 = 0xb9;
     pub const CHECKCAST: u8 = 0xc0;
+    pub const IFNULL: u8 = 0xc6;
 }
 
 const STACK_MORE: u16 = 4;
@@ -202,24 +209,40 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
     !found.is_null()
 }
 
-/// A class whose methods are all static and native.
-pub fn of_natives(name: &str, methods: &[(&str, &str)]) -> Option<Vec<u8>> {
+/// A class whose methods are all native; and static, unless it is made to be an interface.
+pub fn of_natives(
+    name: &str,
+    interface: Option<&str>,
+    methods: &[(&str, &str)],
+) -> Option<Vec<u8>> {
     const PUBLIC_FINAL: u16 = 0x0001 | 0x0010 | 0x0020;
-    const PUBLIC_STATIC_NATIVE: u16 = 0x0001 | 0x0008 | 0x0100;
+    const PUBLIC_NATIVE: u16 = 0x0001 | 0x0100;
+    const STATIC: u16 = 0x0008;
+    let may = match interface {
+        None => PUBLIC_NATIVE | STATIC,
+        Some(_) => PUBLIC_NATIVE,
+    };
     let mut constants = Constants {
         count: 1,
         ..Constants::default()
     };
     let this = constants.class(name)?;
     let parent = constants.class("java/lang/Object")?;
+    let interfaces = match interface {
+        None => vec![0],
+        Some(name) => vec![1, constants.class(name)?],
+    };
     let mut body = Vec::new();
     let mut put = |number: u16| body.extend(number.to_be_bytes());
     let count = u16::try_from(methods.len()).ok()?;
-    for number in [PUBLIC_FINAL, this, parent, 0, 0, count] {
+    for number in [PUBLIC_FINAL, this, parent] {
+        put(number);
+    }
+    for number in interfaces.into_iter().chain([0, count]) {
         put(number);
     }
     for (name, descriptor) in methods {
-        put(PUBLIC_STATIC_NATIVE);
+        put(may);
         put(constants.utf8(name)?);
         put(constants.utf8(descriptor)?);
         put(0);

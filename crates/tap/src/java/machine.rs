@@ -37,6 +37,8 @@ pub struct Kept(Reference);
 
 // SAFETY: such a reference may be used by any thread of the machine.
 unsafe impl Send for Kept {}
+// SAFETY: and by several at a time.
+unsafe impl Sync for Kept {}
 
 /// A static native method.
 #[repr(C)]
@@ -158,7 +160,7 @@ impl Thread {
     }
 
     /// Makes one of the runtime's own classes.
-    pub fn define(self, name: &CStr, bytes: &[u8], natives: &[Native]) -> Option<()> {
+    pub fn define(self, name: &CStr, bytes: &[u8], natives: &[Native]) -> Option<Reference> {
         const DEFINE: usize = 5;
         const REGISTER: usize = 215;
         let length = c_int::try_from(bytes.len()).ok()?;
@@ -181,8 +183,52 @@ impl Thread {
                 fn(Reference, *const Native, c_int) -> c_int
             );
             let done = register(self.0, class, natives.as_ptr(), count);
-            (!self.was_refused() && done == OK).then_some(())
+            (!self.was_refused() && done == OK).then_some(class)
         }
+    }
+
+    /// A new object of a class, as memory: nothing has made it so.
+    pub fn allocate(self, class: &Kept) -> Option<Reference> {
+        const ALLOCATE: usize = 27;
+        // SAFETY: as JNI declares it; only classes are given to this.
+        let made =
+            unsafe { function!(self.0, ALLOCATE, fn(Reference) -> Reference)(self.0, class.0) };
+        (!self.was_refused() && !made.is_null()).then_some(made)
+    }
+
+    /// Sets a property of the system that nobody has set.
+    pub fn set_property(self, library: *mut c_void, name: &CStr, value: &CStr) -> Option<()> {
+        const FIND: usize = 113;
+        const CALL: usize = 116;
+        let class = self.find(library, c"java/lang/System")?;
+        let (name, value) = (self.string(name)?, self.string(value)?);
+        let ask = |method: &CStr, descriptor: &CStr, arguments: &[Reference]| {
+            // SAFETY: as JNI declares them; a value has the size of a reference.
+            unsafe {
+                let find = function!(
+                    self.0,
+                    FIND,
+                    fn(Reference, *const c_char, *const c_char) -> *mut c_void
+                );
+                let found = find(self.0, class, method.as_ptr(), descriptor.as_ptr());
+                if self.was_refused() || found.is_null() {
+                    return None;
+                }
+                let call = function!(
+                    self.0,
+                    CALL,
+                    fn(Reference, *mut c_void, *const Reference) -> Reference
+                );
+                let given = call(self.0, class, found, arguments.as_ptr());
+                (!self.was_refused()).then_some(given)
+            }
+        };
+        let get = c"(Ljava/lang/String;)Ljava/lang/String;";
+        if ask(c"getProperty", get, &[name])?.is_null() {
+            let set = c"(Ljava/lang/String;Ljava/lang/String;)Ljava/lang/String;";
+            ask(c"setProperty", set, &[name, value])?;
+        }
+        Some(())
     }
 
     /// The place of a static field, if there is one.

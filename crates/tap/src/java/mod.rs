@@ -10,7 +10,8 @@
 //!   VirtualThread           ──▶            likewise, with what it had read
 //!   currentTimeMillis, …    ──▶            what the request read of the clock, as this code
 //!   HikariConfig, …         ──▶            as many connections as a replay needs
-//!   CaffeineCache, …        ──▶ seen       what the request saw of what others put there
+//!   ConcurrentMapCache, …   ──▶ seen       what the request saw of what others put there
+//!   BoundedLocalCache, …    ──▶ local      likewise, in Caffeine's
 //!   Mono.cache              ──▶ copies     likewise, where a loop must not wait
 //!   PooledOptimizer, …      ──▶ numbers    which of the ids that it keeps the request was given
 //! ```
@@ -25,6 +26,7 @@
 mod asker;
 mod class;
 mod copies;
+mod local;
 mod machine;
 mod numbers;
 mod seen;
@@ -109,11 +111,19 @@ fn begin(is_pinned: bool) {
         if is_pinned {
             order_collections(thread, library);
         }
+        if process::board().is_some_and(|board| board.replays()) {
+            // As many as it makes where one of them is kept.
+            thread.set_property(library, CARRIERS, c"256");
+        }
         READS_CLOCKS.store(is_pinned, Ordering::Relaxed);
         tools.read_again(&classes, reads)
     });
     IS_PINNED.store(is_pinned && done.is_some(), Ordering::Relaxed);
 }
+
+/// How many of ours run the machine's own threads. In a replay a request that waits for what it saw
+/// of another one keeps the one in which it runs, and that other one needs one, too.
+const CARRIERS: &CStr = c"jdk.virtualThreadScheduler.parallelism";
 
 /// How many connections a replay says that the service needs at a time.
 fn connections() -> c_int {
@@ -155,6 +165,7 @@ unsafe extern "C" fn reads(
             &CONNECTIONS,
             &NUMBERS,
             &CACHES,
+            &local::PATCHES,
             &MONOS,
         ],
         true => &[
@@ -173,7 +184,8 @@ unsafe extern "C" fn reads(
         };
         let bytes = std::slice::from_raw_parts(bytes, usize::try_from(length).unwrap_or(0));
         let reads_clock = READS_CLOCKS.load(Ordering::Relaxed);
-        let numbered = reads_clock.then(|| class::numbered(name, bytes)).flatten();
+        let replaced = || class::numbered(name, bytes).or_else(|| class::computed(name, bytes));
+        let numbered = reads_clock.then(replaced).flatten();
         let so_far = numbered.as_deref().unwrap_or(bytes);
         let patched = class::patched(name, so_far, patches).or(numbered);
         let so_far = patched.as_deref().unwrap_or(bytes);
@@ -369,8 +381,8 @@ const POOLS_OF_LIBRARIES: [Patch; 10] = [
 
 /// What waits for something that another request may bring about, and goes on in its thread: who
 /// waits for a connection of a pool of Reactor's, who listens to a future of Vert.x, in versions 5
-/// and 4, and coroutines of Kotlin.
-const WAITERS: [Patch; 11] = [
+/// and 4, its requests behind another one of their connection, and coroutines of Kotlin.
+const WAITERS: [Patch; 13] = [
     waits(
         BORROWER,
         "(Lreactor/core/CoreSubscriber;Lreactor/pool/AbstractPool;Ljava/time/Duration;)V",
@@ -401,6 +413,19 @@ const WAITERS: [Patch; 11] = [
         "emitFailure",
         "(Ljava/lang/Throwable;Lio/vertx/core/impl/future/Listener;)V",
         &[ALOAD_2],
+    ),
+    Patch {
+        class: "io/vertx/core/http/impl/Http1xServerRequest",
+        method: "enqueue",
+        descriptor: "(Lio/vertx/core/http/impl/Http1xServerRequest;)V",
+        begins: Some(call(&[ALOAD_1], shim::HANDED_WORK)),
+        ends: None,
+    },
+    goes_on(
+        "io/vertx/core/http/impl/Http1xServerConnection",
+        "handleNext",
+        "(Lio/vertx/core/http/impl/Http1xServerRequest;)V",
+        &[ALOAD_1],
     ),
     waits("kotlinx/coroutines/DispatchedTask", "(I)V"),
     goes_on(

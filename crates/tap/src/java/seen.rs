@@ -21,7 +21,7 @@ use super::machine::{Kept, Reference, Thread, tools};
 use crate::{pins, process, turns};
 
 /// There was nothing; there was something of which it is not known who put it there.
-const NOTHING: i64 = 0;
+pub const NOTHING: i64 = 0;
 pub const UNKNOWN: i64 = 1;
 
 /// So many objects of caches are kept in a replay, and the latest that were put.
@@ -49,19 +49,42 @@ fn objects() -> MutexGuard<'static, Objects> {
 
 /// A place in a cache: the hashes of the cache's name and of the key.
 #[derive(Clone, Copy)]
-struct Slot {
+pub struct Slot {
     cache: u16,
     key: u16,
 }
 
 impl Slot {
+    /// As one number, and the other way about.
+    pub fn packed(self) -> i64 {
+        i64::from(self.cache) << 16 | i64::from(self.key)
+    }
+
+    pub fn unpacked(packed: i64) -> Self {
+        Self {
+            cache: (packed >> 16) as u16,
+            key: packed as u16,
+        }
+    }
+
+    /// `None`: the key does not say its hash.
+    pub fn of(thread: Thread, cache: u16, key: Reference) -> Option<Self> {
+        // SAFETY: the key is an object, if there is one.
+        let of_key = match key.is_null() {
+            true => 0,
+            false => unsafe { thread.hash_of(key)? },
+        };
+        let key = (of_key ^ of_key >> 16) as u16;
+        Some(Self { cache, key })
+    }
+
     /// What is put there.
-    fn put(self) -> Series {
+    pub fn put(self) -> Series {
         self.series(false)
     }
 
     /// What is seen there, which is told apart from it.
-    fn seen(self) -> Series {
+    pub fn seen(self) -> Series {
         self.series(true)
     }
 
@@ -90,15 +113,7 @@ fn slot(thread: Thread, cache: Reference, key: Reference) -> Option<Slot> {
             known
         }
     };
-    // SAFETY: the key is an object, if there is one.
-    let of_key = match key.is_null() {
-        true => 0,
-        false => unsafe { thread.hash_of(key)? },
-    };
-    Some(Slot {
-        cache: of_cache,
-        key: (of_key ^ of_key >> 16) as u16,
-    })
+    Slot::of(thread, of_cache, key)
 }
 
 /// A number for an object: no other of this recording has it.
@@ -126,6 +141,11 @@ pub unsafe extern "C" fn puts(
     let Some(series) = slot(thread, cache, key).map(Slot::put) else {
         return;
     };
+    put(thread, series, value);
+}
+
+/// A request puts an object there. Returns the number that the object gets.
+pub fn put(thread: Thread, series: Series, value: Reference) -> i64 {
     if !process::board().is_some_and(|board| board.replays()) {
         let number = Number {
             series,
@@ -134,11 +154,14 @@ pub unsafe extern "C" fn puts(
         };
         tools().set_mark(value, number.value);
         pins::tell_number(number);
-    } else if let Some(number) = pins::number_again(series)
+        return number.value;
+    }
+    if let Some(number) = pins::number_again(series)
         && let Some(object) = thread.keep(value)
     {
         keep(thread, number.value, object);
     }
+    UNKNOWN
 }
 
 fn keep(thread: Thread, number: i64, object: Kept) {
@@ -205,8 +228,8 @@ fn tell(thread: Thread, series: Series, wrapper: Reference) {
     });
 }
 
-/// What some request of the range puts there, when it has.
-fn await_object(thread: Thread, series: Series, number: i64) -> Option<Reference> {
+/// What some request of the range puts there, when it has. A loop does not wait for it.
+pub fn await_object(thread: Thread, series: Series, number: i64) -> Option<Reference> {
     let began = Instant::now();
     loop {
         let mut objects = objects();
@@ -214,6 +237,9 @@ fn await_object(thread: Thread, series: Series, number: i64) -> Option<Reference
             return thread.reference(object);
         }
         if objects.missed.contains(&number) || !pins::is_given_away(series, number) {
+            return None;
+        }
+        if turns::is_loop() {
             return None;
         }
         if began.elapsed() > WAIT {

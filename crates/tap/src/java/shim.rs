@@ -10,9 +10,12 @@ use hindcast_taplog::pins::{Caller, Reads};
 use libc::{c_int, c_void};
 
 use super::asker::{asker, caller, reader};
-use super::class::{ASKS_MORE, Called as Method, GIVEN, IS_TAKEN, NUMBER_OF, SHIM, of_natives};
+use super::class::{
+    ASKS_MORE, Called as Method, GIVEN, IS_TAKEN, LOOKED, NUMBER_OF, PUTS_LOCAL, SEEN_AGAIN, SHIM,
+    SOURCE, of_natives,
+};
 use super::machine::{Native, Reference, Thread, tools};
-use super::{copies, numbers, seen};
+use super::{copies, local, numbers, seen};
 use crate::{pins, turns};
 
 /// What a generator begins with, and what `ThreadLocalRandom` goes on with.
@@ -95,7 +98,7 @@ pub static NEEDED: AtomicI32 = AtomicI32::new(0);
 
 /// Makes the class of the native methods.
 pub fn define(thread: Thread) -> Option<()> {
-    let all: [(Method, *mut c_void); 39] = [
+    let all: [(Method, *mut c_void); 46] = [
         (SEED, seed as *mut c_void),
         (NEXT_SEED, next_seed as *mut c_void),
         (STEP_ASIDE, step_aside as *mut c_void),
@@ -129,6 +132,13 @@ pub fn define(thread: Thread) -> Option<()> {
         (IS_TAKEN, numbers::is_taken as *mut c_void),
         (PUTS, seen::puts as *mut c_void),
         (SEEN, seen::seen as *mut c_void),
+        (local::MADE_LOCAL, local::made_local as *mut c_void),
+        (local::SEEN_LOCAL, local::seen as *mut c_void),
+        (local::SEEN_TO_COME, local::seen as *mut c_void),
+        (PUTS_LOCAL, local::puts as *mut c_void),
+        (SEEN_AGAIN, local::seen_again as *mut c_void),
+        (SOURCE, local::source as *mut c_void),
+        (LOOKED, local::looked as *mut c_void),
         (MADE_CACHE, copies::made_cache as *mut c_void),
         (CACHE_OF, copies::cache_of as *mut c_void),
         (ASKS, copies::asks as *mut c_void),
@@ -136,7 +146,8 @@ pub fn define(thread: Thread) -> Option<()> {
         (MILLIS, millis as *mut c_void),
         (ADJUSTMENT, adjustment as *mut c_void),
     ];
-    let class = of_natives(SHIM, &all.map(|(method, _)| method))?;
+    local::define(thread)?;
+    let class = of_natives(SHIM, None, &all.map(|(method, _)| method))?;
     let text = |text: &str| CString::new(text).ok();
     let mut texts = Vec::new();
     for ((name, descriptor), _) in all {
@@ -151,7 +162,7 @@ pub fn define(thread: Thread) -> Option<()> {
             function,
         })
         .collect();
-    thread.define(&text(SHIM)?, &class, &natives)
+    thread.define(&text(SHIM)?, &class, &natives).map(|_| ())
 }
 
 /// Generators that all share and give numbers, each number a draw. They are asked by many, so each

@@ -25,9 +25,6 @@ const REQUESTS: usize = 16;
 const COUNT_BITS: u32 = 20;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 const CALLER_BITS: u32 = 16;
-/// As much of a request's upper part as there is room for. What is left out tells recorders of a
-/// trace apart, and a process has one.
-const UPPER_MASK: u64 = u64::MAX >> (COUNT_BITS + CALLER_BITS);
 
 /// Of a request, or of something else that draws, each its number's upper part, a caller and a
 /// count; 0: free. What an earlier request has left is free, too.
@@ -45,7 +42,6 @@ impl<const CALLERS: usize> ByCaller<CALLERS> {
         if caller == Caller::UNKNOWN {
             return None;
         }
-        let upper = upper & UPPER_MASK;
         let own = upper << CALLER_BITS | u64::from(caller.0);
         let first = usize::from(caller.0);
         let places = (0..CALLERS).map(|nth| &self.0[(first + nth) % CALLERS]);

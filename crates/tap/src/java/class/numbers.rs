@@ -17,16 +17,14 @@
 //!   }
 //! ```
 
-use super::{Called, Constants, Edit, METHOD, Methods, SHIM, code, edited, u16_at};
+use super::replacement::{FIELD, INTERFACE_METHOD, Replacement};
+use super::{Called, Constants, METHOD, SHIM, code};
 
 /// What the method calls.
 pub const NUMBER_OF: Called = ("numberOf", "()I");
 pub const GIVEN: Called = ("given", "(ILjava/lang/Object;)J");
 pub const ASKS_MORE: Called = ("asksMore", "(Ljava/lang/Object;)Z");
 pub const IS_TAKEN: Called = ("isTaken", "(JILjava/lang/Object;)Z");
-
-const FIELD: u8 = 9;
-const INTERFACE_METHOD: u8 = 11;
 
 const NAME: &str = "generate";
 const DESCRIPTOR: &str = "(Lorg/hibernate/id/enhanced/AccessCallback;)Ljava/io/Serializable;";
@@ -46,58 +44,17 @@ pub fn numbered(class: &str, bytes: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
     let mut constants = Constants::of(bytes)?;
-    let Methods { all, count_at, end } = Methods::of(bytes, &constants)?;
-    let text = |index, of: &str| constants.text(bytes, index) == Some(of.as_bytes());
-    let original = all
-        .iter()
-        .find(|method| text(method.name, NAME) && text(method.descriptor, DESCRIPTOR))?;
-    let name_at = original.head.checked_add(2)?;
-    let renamed = constants.utf8(ORIGINAL)?;
-    let added = method(class, &mut constants)?;
-    let count = u16_at(bytes, count_at)?.checked_add(1)?;
-    let mut edits = vec![
-        Edit::in_place(name_at, renamed.to_be_bytes().into()),
-        Edit::in_place(count_at, count.to_be_bytes().into()),
-        Edit {
-            at: end,
-            replaces: 0,
-            by: added,
-        },
-    ];
-    edits.extend(constants.edits());
-    edited(bytes, edits)
-}
-
-/// The method that takes the place of the original.
-fn method(class: &str, constants: &mut Constants) -> Option<Vec<u8>> {
-    const PUBLIC: u16 = 1;
-    const STACK: u16 = 5;
-    const VARIABLES: u16 = 6;
-    let instructions = instructions(class, constants)?;
-    let frames = frames();
-    let mut of_code = Vec::new();
-    of_code.extend(STACK.to_be_bytes());
-    of_code.extend(VARIABLES.to_be_bytes());
-    of_code.extend(u32::try_from(instructions.len()).ok()?.to_be_bytes());
-    of_code.extend(&instructions);
-    // Nothing is handled, and there is one attribute.
-    of_code.extend([0, 0, 0, 1]);
-    of_code.extend(constants.utf8("StackMapTable")?.to_be_bytes());
-    of_code.extend(u32::try_from(frames.len()).ok()?.to_be_bytes());
-    of_code.extend(&frames);
-    let mut method = Vec::new();
-    for number in [
-        PUBLIC,
-        constants.utf8(NAME)?,
-        constants.utf8(DESCRIPTOR)?,
-        1,
-        constants.utf8("Code")?,
-    ] {
-        method.extend(number.to_be_bytes());
-    }
-    method.extend(u32::try_from(of_code.len()).ok()?.to_be_bytes());
-    method.extend(of_code);
-    Some(method)
+    let instructions = instructions(class, &mut constants)?;
+    let by = Replacement {
+        name: NAME,
+        descriptor: DESCRIPTOR,
+        original: ORIGINAL,
+        stack: 5,
+        variables: 6,
+        instructions,
+        frames: frames(),
+    };
+    by.put_into(bytes, constants)
 }
 
 /// Where jumps lead: the loop that asks, what gives, and what the original makes.
