@@ -19,6 +19,8 @@ pub struct Shapes {
     /// Hashes of statements that open transactions which do more than read.
     opening_more: HashSet<u64>,
     looking: HashMap<ShapeId, Vec<u32>>,
+    /// Those that take an advisory lock before they look at anything.
+    locking_first: HashSet<ShapeId>,
     pub reading: HashSet<ShapeId>,
     /// The hashes of its statements.
     statements: HashMap<ShapeId, Vec<u64>>,
@@ -91,6 +93,10 @@ impl Shapes {
             let looking = (0..).zip(&statements).filter(|one| looks(&one));
             let looking: Vec<u32> = looking.map(|(at, _)| at).collect();
             shapes.looking.insert(shape.id, looking);
+            let first = statements.iter().find(|one| one.takes_snapshot);
+            if first.is_some_and(|one| one.locks.contains(&sql::ADVISORY)) {
+                shapes.locking_first.insert(shape.id);
+            }
             shapes.bodies.insert(shape.id, body(&shape.statements));
             shapes.note_drawn(shape, &statements);
             let inserts = (0..)
@@ -209,6 +215,12 @@ impl Shapes {
     /// COMMITTED. One that may wait for an advisory lock looks when it has it.
     pub fn looking(&self, shape: ShapeId) -> Option<&[u32]> {
         self.looking.get(&shape).map(Vec::as_slice)
+    }
+
+    /// Whether the snapshot of a transaction of this shape is that of a statement which takes an
+    /// advisory lock.
+    pub fn locks_first(&self, shape: ShapeId) -> bool {
+        self.locking_first.contains(&shape)
     }
 
     /// The statements of a shape that the recording has, as hashes of their fingerprints.

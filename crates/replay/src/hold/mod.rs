@@ -604,6 +604,13 @@ impl Holder {
                     }
                     open.skip_to(nth).for_each(|nth| cx.looked(tx, nth));
                 }
+                // What takes a lock looks at nothing, and may have to come behind who looks later.
+                if let (Ask::Lock(tx, statement), Some(open)) = (ask, &mut self.transaction)
+                    && open.takes_snapshot_at(statement)
+                    && open.skip_snapshot()
+                {
+                    cx.took_snapshot(tx);
+                }
                 self.session.with_plan(Session::Waiting);
                 return Ok(Advance::Stop(Next::Wait(ask)));
             }

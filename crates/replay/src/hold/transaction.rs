@@ -268,6 +268,11 @@ impl Open {
         self.snapshot_at.is_some()
     }
 
+    /// Whether that is this statement.
+    pub fn takes_snapshot_at(&self, statement: u32) -> bool {
+        self.snapshot_at == Some(statement)
+    }
+
     /// What its statements are to do again.
     pub fn pinned(&mut self, pins: &Pins) {
         self.refused.clone_from(&pins.refused);
