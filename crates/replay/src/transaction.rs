@@ -151,6 +151,8 @@ pub struct Ended {
     pub fate: EndedAs,
     /// Of its statements' fingerprints.
     pub hashes: Vec<u64>,
+    /// Of these, those that [may be aside](crate::shapes::may_be_aside).
+    pub aside: Vec<u64>,
     /// Of changed code: these fingerprints.
     pub statements: Vec<String>,
     /// What it was answered, if the service draws values by itself.
