@@ -31,8 +31,8 @@ pub struct Shapes {
     leading: HashMap<ShapeId, Vec<u64>>,
     /// By hash: the statements, of all transactions, that do nothing but read.
     reads: HashMap<u64, String>,
-    /// Hashes of statements that are about settings, or that ask what the catalog says where nothing
-    /// defines anything: whenever they come.
+    /// Hashes of statements that are about settings, or that ask what the catalog says where
+    /// nothing defines anything: whenever they come.
     aside: HashSet<u64>,
     /// They do nothing but what connections and pools do for themselves; see [`sets_up`].
     setting_up: HashSet<ShapeId>,
@@ -96,15 +96,7 @@ impl Shapes {
             let looking = (0..).zip(&statements).filter(|one| looks(&one));
             let looking: Vec<u32> = looking.map(|(at, _)| at).collect();
             shapes.looking.insert(shape.id, looking);
-            let tries = (0..).zip(&statements).filter(|one| one.1.tries);
-            let tries: Vec<u32> = tries.map(|(at, _)| at).collect();
-            if !tries.is_empty() {
-                shapes.tries.insert(shape.id, tries);
-            }
-            let first = statements.iter().find(|one| one.takes_snapshot);
-            if first.is_some_and(|one| one.locks.contains(&sql::ADVISORY)) {
-                shapes.locking_first.insert(shape.id);
-            }
+            shapes.note_locks(shape.id, &statements);
             shapes.bodies.insert(shape.id, body(&shape.statements));
             shapes.note_drawn(shape, &statements);
             let inserts = (0..)
@@ -134,10 +126,7 @@ impl Shapes {
             shapes.reads.extend(reads);
             let hashes = statements.iter().map(|one| one.fingerprint.hash);
             shapes.statements.insert(shape.id, hashes.collect());
-            let define = shapes.define;
-            let aside = statements.iter();
-            let aside = aside.filter(|one| is_setting(one) || !define && asks_catalog(one));
-            shapes.aside.extend(aside.map(|one| one.fingerprint.hash));
+            shapes.note_aside(&statements);
             if are_reads(&statements) {
                 shapes.reading.insert(shape.id);
             } else {
@@ -146,6 +135,27 @@ impl Shapes {
             }
         }
         shapes
+    }
+
+    /// What its statements do with advisory locks.
+    fn note_locks(&mut self, shape: ShapeId, statements: &[Statement]) {
+        let tries = (0..).zip(statements).filter(|one| one.1.tries);
+        let tries: Vec<u32> = tries.map(|(at, _)| at).collect();
+        if !tries.is_empty() {
+            self.tries.insert(shape, tries);
+        }
+        let first = statements.iter().find(|one| one.takes_snapshot);
+        if first.is_some_and(|one| one.locks.contains(&sql::ADVISORY)) {
+            self.locking_first.insert(shape);
+        }
+    }
+
+    /// Which of its statements may come whenever.
+    fn note_aside(&mut self, statements: &[Statement]) {
+        let define = self.define;
+        let aside = statements.iter();
+        let aside = aside.filter(|one| is_setting(one) || !define && asks_catalog(one));
+        self.aside.extend(aside.map(|one| one.fingerprint.hash));
     }
 
     fn note_leading(&mut self, shape: ShapeId, statements: &[Statement]) {
@@ -260,8 +270,8 @@ impl Shapes {
     }
 
     /// The reads by which these statements differ from those of a transaction, if that is all.
-    /// What is set in between comes with some of them, and what the catalog says may be asked at any
-    /// time. `aside`: statements that did so now, as [`may_be_aside`] tells.
+    /// What is set in between comes with some of them, and what the catalog says may be asked at
+    /// any time. `aside`: statements that did so now, as [`may_be_aside`] tells.
     pub fn differ_by_reads(&self, shape: ShapeId, now: &[u64], aside: &[u64]) -> Option<Differing> {
         let asked = |hash: &u64| !self.define && aside.contains(hash);
         let matters = |hash: &&u64| !self.aside.contains(hash) && !asked(hash);

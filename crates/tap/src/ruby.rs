@@ -1,8 +1,8 @@
 //! What code in Ruby asks for the time: its frames say so.
 //!
 //! Ruby's functions are found by name. They are those for profilers, which run in the middle of a
-//! program: they allocate nothing and call no code of it. A thread asks that has Ruby's lock, so the
-//! frames stay while they are looked at.
+//! program: they allocate nothing and call no code of it. A thread asks that has Ruby's lock, so
+//! the frames stay while they are looked at.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};

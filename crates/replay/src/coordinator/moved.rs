@@ -107,8 +107,8 @@ impl Moved {
         }
     }
 
-    /// Whether each request that begins a transaction so sends a read, too, in the recording or now,
-    /// and there are several.
+    /// Whether each request that begins a transaction so sends a read, too, in the recording or
+    /// now, and there are several.
     fn comes_with(&self, read: u64, opening: u64, times: &Times) -> bool {
         let by = |of: &'_ HashMap<u64, Vec<u32>>, one| of.get(&one).cloned().unwrap_or_default();
         let (all, with) = (by(&self.sent_by, opening), by(&self.read_by, read));
@@ -505,9 +505,9 @@ impl Coordinator {
         self.changes = Some(changes);
     }
 
-    /// Whether a read that changed code sends in a request as it did not, or does not any more, is one
-    /// that fills a cache of a process: it came in another one, too, and nothing that came in this
-    /// one always comes with it, in the recording or now. So more processes have filled a cache, or
+    /// Whether a read that changed code sends in a request as it did not, or does not any more, is
+    /// one that fills a cache of a process: it came in another one, too, and nothing that came in
+    /// this one always comes with it, in the recording or now. So more processes have filled a cache, or
     /// fewer. A change that drops a read, or adds one, does so wherever its like has come.
     fn fills_a_cache(&self, difference: &Difference, read: u64, times: &Times) -> bool {
         let Some(request) = difference.request else {
