@@ -630,10 +630,10 @@ impl Holder {
                 open.skip_to(nth).for_each(|nth| cx.looked(tx, nth));
             }
             // What takes a lock looks at nothing, and may have to come behind who looks later.
-            Ask::Lock(tx, statement) if open.takes_snapshot_at(statement) => {
-                if open.skip_snapshot() {
-                    cx.took_snapshot(tx);
-                }
+            Ask::Lock(tx, statement)
+                if open.takes_snapshot_at(statement) && open.skip_snapshot() =>
+            {
+                cx.took_snapshot(tx);
             }
             _ => {}
         }
