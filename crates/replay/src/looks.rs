@@ -43,8 +43,8 @@ pub struct Sights {
 /// `noted`: the statements at which snapshots were noted, each of which lasts to the next.
 /// `looking`: the statements that look. `rechecked`: those that waited for a writer, or went on
 /// with what one wrote. All of them ascend. `locks_first`: its snapshot is that of a statement
-/// which takes a lock and looks at nothing. `is_writer`: it wrote, and committed. `None` if no statement
-/// looks.
+/// which takes a lock and looks at nothing. `is_writer`: it wrote, and committed. `None` if no
+/// statement looks.
 pub fn sights(
     noted: &[u32],
     looking: &[u32],

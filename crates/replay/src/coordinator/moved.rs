@@ -507,8 +507,9 @@ impl Coordinator {
 
     /// Whether a read that changed code sends in a request as it did not, or does not any more, is
     /// one that fills a cache of a process: it came in another one, too, and nothing that came in
-    /// this one always comes with it, in the recording or now. So more processes have filled a cache, or
-    /// fewer. A change that drops a read, or adds one, does so wherever its like has come.
+    /// this one always comes with it, in the recording or now. So more processes have filled a
+    /// cache, or fewer. A change that drops a read, or adds one, does so wherever its like has
+    /// come.
     fn fills_a_cache(&self, difference: &Difference, read: u64, times: &Times) -> bool {
         let Some(request) = difference.request else {
             return false;
