@@ -140,7 +140,10 @@ impl Coordinator {
     ) -> Self {
         let rules = Rules::Changed(Box::new(retroaction));
         let mut coordinator = Self::with(recording, plan, rules, Some(changes), shapes, true);
-        let retried: Vec<Tx> = coordinator.recording.retried().collect();
+        let recording = Arc::clone(&coordinator.recording);
+        let shapes = Arc::clone(&coordinator.shapes);
+        coordinator.moved.note_read_by(&recording, &shapes);
+        let retried: Vec<Tx> = recording.retried().collect();
         coordinator.leave_out(retried);
         coordinator
     }
@@ -517,11 +520,10 @@ impl Coordinator {
         } else {
             self.rules.failed(tx, &self.recording);
         }
-        if self.changes.is_some() {
-            self.compare_changed(tx, ended);
-        } else {
-            ended.hashes.iter().for_each(|&hash| self.moved.came(hash));
-            self.compare(tx, ended);
+        ended.hashes.iter().for_each(|&hash| self.moved.came(hash));
+        match self.changes {
+            Some(_) => self.compare_changed(tx, ended),
+            None => self.compare(tx, ended),
         }
     }
 

@@ -42,12 +42,14 @@ pub struct Sights {
 
 /// `noted`: the statements at which snapshots were noted, each of which lasts to the next.
 /// `looking`: the statements that look. `rechecked`: those that waited for a writer, or went on
-/// with what one wrote. All of them ascend. `is_writer`: it wrote, and committed. `None` if no
+/// with what one wrote. All of them ascend. `locks_first`: its snapshot is that of a statement
+/// which takes a lock and looks at nothing. `is_writer`: it wrote, and committed. `None` if no
 /// statement looks.
 pub fn sights(
     noted: &[u32],
     looking: &[u32],
     rechecked: &[u32],
+    locks_first: bool,
     is_writer: bool,
 ) -> Option<Sights> {
     let snapshot = |statement: u32| noted.partition_point(|&at| at <= statement).max(1) - 1;
@@ -74,6 +76,12 @@ pub fn sights(
         }
     }
     let &(first, seen) = stretches.first()?;
+    if locks_first {
+        return Some(Sights {
+            first: Seen::Snapshot(0),
+            later: stretches,
+        });
+    }
     match first.first == first.last {
         true => _ = stretches.remove(0),
         // The transaction's own snapshot is that of its first statement alone.
@@ -186,7 +194,7 @@ mod tests {
     ) {
         let later = later.to_vec();
         let expected = Some(Sights { first, later });
-        assert_eq!(sights(noted, looking, rechecked, true), expected);
+        assert_eq!(sights(noted, looking, rechecked, false, true), expected);
     }
 
     #[test]
@@ -216,14 +224,24 @@ mod tests {
             Snapshot(1),
             &[later(2, 2, Snapshot(1))],
         );
-        assert_eq!(sights(&[1], &[], &[], true), None);
+        assert_eq!(sights(&[1], &[], &[], false, true), None);
+    }
+
+    /// What it saw behind the lock is later than its snapshot.
+    #[test]
+    fn what_locks_first_looks_with_later_statements_only() {
+        use Seen::Snapshot;
+        let Sights { first, later: all } = sights(&[1, 2], &[2, 3], &[], true, false).unwrap();
+        assert_eq!((first, all), (Snapshot(0), vec![later(2, 3, Snapshot(1))]));
+        assert_eq!(sights(&[1], &[], &[], true, false), None);
     }
 
     /// `INSERT … ON CONFLICT DO NOTHING` of a row that another transaction has just inserted.
     #[test]
     fn who_waited_and_wrote_nothing_saw_what_came_next() {
         use Seen::Snapshot;
-        let seen = |noted, looking, rechecked| sights(noted, looking, rechecked, false).unwrap();
+        let seen =
+            |noted, looking, rechecked| sights(noted, looking, rechecked, false, false).unwrap();
         let followed = seen(&[1, 2], &[1, 2], &[1]);
         assert_eq!(followed.first, Snapshot(1));
         // The server noted one behind the last statement.

@@ -12,7 +12,6 @@ use std::io::{self, BufWriter, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use bytes::BytesMut;
 use hindcast_order::retroaction::{Origin, Past};
 use hindcast_order::{Levels, LevelsError, LockStep, Request, StepAt, Tx, Writers};
 use hindcast_taplog::pins::{Number, Reading, decode_readings};
@@ -21,9 +20,6 @@ use hindcast_trace::{
     RequestId, SecretKey, Secrets, SessionId, ShapeId, Snapshot, Trace, TransactionFilter,
     TransactionId, ValuesDigest, Xid,
 };
-use hindcast_wire::answered::error_text;
-use hindcast_wire::frame::{self, Direction};
-use hindcast_wire::message::backend;
 use hindcast_wire::sql::{ADVISORY, ADVISORY_REFUSED};
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +28,7 @@ use crate::inserts::{self, Insert};
 use crate::looks::{self, Looks, Seen, Sights};
 use crate::plan::Plan;
 use crate::shapes::Shapes;
-use crate::transaction::Ask;
+use crate::transaction::{Ask, first_error};
 
 /// One recorded request, without headers and bodies.
 #[derive(Clone, Debug)]
@@ -667,7 +663,9 @@ impl<'a> Loading<'a> {
         let mut seen_by_statements = Vec::new();
         for (tx, statements) in &self.statements {
             let shape = recording.transaction(*tx).shape;
-            let sights = shapes.looking(shape).and_then(|all| statements.sights(all));
+            let locks_first = shapes.locks_first(shape);
+            let looking = shapes.looking(shape);
+            let sights = looking.and_then(|all| statements.sights(all, locks_first));
             let Some(Sights { first, later }) = sights else {
                 // Nothing else is known of it.
                 seen_by_statements.push((*tx, *tx, Seen::Snapshot(0), statements));
@@ -738,20 +736,10 @@ impl StatementSights {
     }
 
     /// By the statements that take snapshots.
-    fn sights(&self, looking: &[u32]) -> Option<Sights> {
-        looks::sights(&self.noted, looking, &self.rechecked, self.is_writer)
+    fn sights(&self, looking: &[u32], locks_first: bool) -> Option<Sights> {
+        let (noted, waited) = (&self.noted, &self.rechecked);
+        looks::sights(noted, looking, waited, locks_first, self.is_writer)
     }
-}
-
-/// The first error among what a server answered, `message (SQLSTATE)`.
-fn first_error(answers: &[u8]) -> Option<String> {
-    let mut bytes = BytesMut::from(answers);
-    while let Ok(Some(frame)) = frame::split(Direction::FromServer, &mut bytes) {
-        if frame.tag() == backend::ERROR_RESPONSE {
-            return Some(error_text(frame.body()));
-        }
-    }
-    None
 }
 
 /// Requests are in order of their ids, which for one recorder is the order of arrival, and for

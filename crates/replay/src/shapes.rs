@@ -19,6 +19,10 @@ pub struct Shapes {
     /// Hashes of statements that open transactions which do more than read.
     opening_more: HashSet<u64>,
     looking: HashMap<ShapeId, Vec<u32>>,
+    /// Of those that try for an advisory lock: these statements, by their places.
+    tries: HashMap<ShapeId, Vec<u32>>,
+    /// Those that take an advisory lock before they look at anything.
+    locking_first: HashSet<ShapeId>,
     pub reading: HashSet<ShapeId>,
     /// The hashes of its statements.
     statements: HashMap<ShapeId, Vec<u64>>,
@@ -27,8 +31,9 @@ pub struct Shapes {
     leading: HashMap<ShapeId, Vec<u64>>,
     /// By hash: the statements, of all transactions, that do nothing but read.
     reads: HashMap<u64, String>,
-    /// Hashes of statements that are about settings.
-    settings: HashSet<u64>,
+    /// Hashes of statements that are about settings, or that ask what the catalog says where
+    /// nothing defines anything: whenever they come.
+    aside: HashSet<u64>,
     /// They do nothing but what connections and pools do for themselves; see [`sets_up`].
     setting_up: HashSet<ShapeId>,
     /// Whether one of all their statements may change the catalog.
@@ -91,6 +96,7 @@ impl Shapes {
             let looking = (0..).zip(&statements).filter(|one| looks(&one));
             let looking: Vec<u32> = looking.map(|(at, _)| at).collect();
             shapes.looking.insert(shape.id, looking);
+            shapes.note_locks(shape.id, &statements);
             shapes.bodies.insert(shape.id, body(&shape.statements));
             shapes.note_drawn(shape, &statements);
             let inserts = (0..)
@@ -120,9 +126,7 @@ impl Shapes {
             shapes.reads.extend(reads);
             let hashes = statements.iter().map(|one| one.fingerprint.hash);
             shapes.statements.insert(shape.id, hashes.collect());
-            let settings = statements.iter().filter(|one| is_setting(one));
-            let settings = settings.map(|one| one.fingerprint.hash);
-            shapes.settings.extend(settings);
+            shapes.note_aside(&statements);
             if are_reads(&statements) {
                 shapes.reading.insert(shape.id);
             } else {
@@ -131,6 +135,27 @@ impl Shapes {
             }
         }
         shapes
+    }
+
+    /// What its statements do with advisory locks.
+    fn note_locks(&mut self, shape: ShapeId, statements: &[Statement]) {
+        let tries = (0..).zip(statements).filter(|one| one.1.tries);
+        let tries: Vec<u32> = tries.map(|(at, _)| at).collect();
+        if !tries.is_empty() {
+            self.tries.insert(shape, tries);
+        }
+        let first = statements.iter().find(|one| one.takes_snapshot);
+        if first.is_some_and(|one| one.locks.contains(&sql::ADVISORY)) {
+            self.locking_first.insert(shape);
+        }
+    }
+
+    /// Which of its statements may come whenever.
+    fn note_aside(&mut self, statements: &[Statement]) {
+        let define = self.define;
+        let aside = statements.iter();
+        let aside = aside.filter(|one| is_setting(one) || !define && asks_catalog(one));
+        self.aside.extend(aside.map(|one| one.fingerprint.hash));
     }
 
     fn note_leading(&mut self, shape: ShapeId, statements: &[Statement]) {
@@ -211,6 +236,19 @@ impl Shapes {
         self.looking.get(&shape).map(Vec::as_slice)
     }
 
+    /// The statements of a shape that try for an advisory lock: their places and hashes.
+    pub fn tries(&self, shape: ShapeId) -> Vec<(u32, u64)> {
+        let of = |&at: &u32| Some((at, *self.statements(shape)?.get(at as usize)?));
+        let tries = self.tries.get(&shape).into_iter().flatten();
+        tries.filter_map(of).collect()
+    }
+
+    /// Whether the snapshot of a transaction of this shape is that of a statement which takes an
+    /// advisory lock.
+    pub fn locks_first(&self, shape: ShapeId) -> bool {
+        self.locking_first.contains(&shape)
+    }
+
     /// The statements of a shape that the recording has, as hashes of their fingerprints.
     pub fn statements(&self, shape: ShapeId) -> Option<&[u64]> {
         self.statements.get(&shape).map(Vec::as_slice)
@@ -232,9 +270,11 @@ impl Shapes {
     }
 
     /// The reads by which these statements differ from those of a transaction, if that is all.
-    /// What is set in between comes with some of them.
-    pub fn differ_by_reads(&self, shape: ShapeId, now: &[u64]) -> Option<Differing> {
-        let matters = |hash: &&u64| !self.settings.contains(hash);
+    /// What is set in between comes with some of them, and what the catalog says may be asked at
+    /// any time. `aside`: statements that did so now, as [`may_be_aside`] tells.
+    pub fn differ_by_reads(&self, shape: ShapeId, now: &[u64], aside: &[u64]) -> Option<Differing> {
+        let asked = |hash: &u64| !self.define && aside.contains(hash);
+        let matters = |hash: &&u64| !self.aside.contains(hash) && !asked(hash);
         let then: Vec<u64> = self
             .statements
             .get(&shape)?
@@ -343,13 +383,23 @@ impl Shapes {
     }
 }
 
-/// Statements that are fingerprints, as hashes.
-pub fn hashes(statements: &[String]) -> Vec<u64> {
+/// Statements that are fingerprints, as hashes: all of them, and those that may be aside.
+pub fn hashes(statements: &[String]) -> (Vec<u64>, Vec<u64>) {
     let scripts = statements
         .iter()
         .map(|text| Script::of(text.as_bytes(), Dialect::default()));
-    let all = scripts.flat_map(|script| script.statements);
-    all.map(|one| one.fingerprint.hash).collect()
+    let all: Vec<Statement> = scripts.flat_map(|script| script.statements).collect();
+    let hash = |one: &Statement| one.fingerprint.hash;
+    let aside = all.iter().filter(|one| may_be_aside(one));
+    (all.iter().map(hash).collect(), aside.map(hash).collect())
+}
+
+/// Whether a statement shows or sets a setting, or asks what the catalog says. It is answered so
+/// whenever it comes, where nothing defines anything.
+pub fn may_be_aside(statement: &Statement) -> bool {
+    let text = &statement.fingerprint.text;
+    let names = || text.contains("pg_") || text.contains("information_schema");
+    is_setting(statement) || names() && asks_catalog(statement)
 }
 
 fn body(statements: &[String]) -> Vec<u64> {

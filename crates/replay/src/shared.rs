@@ -228,6 +228,8 @@ impl Shared {
         let recorded = self.recording.transaction(tx);
         let looks = self.looks(tx);
         let statements = self.statements(tx, &looks);
+        let refused = self.recording.refused(tx).to_vec();
+        let tries = self.monitor.with(|c| c.shapes().tries(recorded.shape));
         // Where it is known what it lost to, its statement waits for just that.
         let acts_late = self.recording.lost_a_conflict(tx) && !recorded.knows_statements;
         let own = recorded
@@ -256,6 +258,8 @@ impl Shared {
             drawn = self.readable(self.recording.drawn(tx))?;
         }
         Ok(Pins {
+            refused,
+            tries,
             now: recorded.now,
             drawn: drawn.drawn,
             drawn_uuids: drawn.drawn_uuids,

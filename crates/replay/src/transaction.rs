@@ -3,8 +3,12 @@
 
 use std::time::Duration;
 
+use bytes::BytesMut;
 use hindcast_order::Tx;
 use hindcast_trace::{Digest, ShapeId};
+use hindcast_wire::answered::error_text;
+use hindcast_wire::frame::{self, Direction};
+use hindcast_wire::message::backend;
 
 use crate::learned::Results;
 use crate::transcript::Transcript;
@@ -147,6 +151,8 @@ pub struct Ended {
     pub fate: EndedAs,
     /// Of its statements' fingerprints.
     pub hashes: Vec<u64>,
+    /// Of these, those that [may be aside](crate::shapes::may_be_aside).
+    pub aside: Vec<u64>,
     /// Of changed code: these fingerprints.
     pub statements: Vec<String>,
     /// What it was answered.
@@ -186,4 +192,15 @@ pub struct MovedReads {
     pub same: Vec<u64>,
     pub gone: Vec<u64>,
     pub new: Vec<u64>,
+}
+
+/// The first error among what a server answered, `message (SQLSTATE)`.
+pub fn first_error(answers: &[u8]) -> Option<String> {
+    let mut bytes = BytesMut::from(answers);
+    while let Ok(Some(frame)) = frame::split(Direction::FromServer, &mut bytes) {
+        if frame.tag() == backend::ERROR_RESPONSE {
+            return Some(error_text(frame.body()));
+        }
+    }
+    None
 }

@@ -62,6 +62,7 @@ mod pins;
 mod process;
 mod python;
 mod real;
+mod ruby;
 mod short;
 mod starts;
 mod thread;

@@ -163,6 +163,11 @@ fn who_fills_a_cache_draws_and_reads_what_it_did_besides_in_a_loop_of_python() {
 }
 
 #[test]
+fn who_fills_a_cache_reads_what_it_did_besides_in_ruby() {
+    is_the_same_if_filled("first-ruby", &["ruby", "first.rb"], &[]);
+}
+
+#[test]
 fn who_fills_a_cache_draws_and_reads_what_it_did_besides_in_java() {
     is_the_same_if_filled("first-java", &["java", "First.java"], &[]);
 }

@@ -193,6 +193,9 @@ impl RecordingDriver {
             Some(past) => past.turn,
             None => self.turns.as_ref().and_then(told).filter(|&turn| turn != 0),
         };
+        // What has happened is told late where a thread loses its processor between a write and
+        // telling of it.
+        let told_at = self.past.as_ref().and_then(|_| u64::try_from(now).ok());
         let context = Context {
             now,
             // What taps tell of requests comes later than what is told of transactions, and a
@@ -203,7 +206,7 @@ impl RecordingDriver {
             },
             turn: turn.map(Id),
             sequences: &self.sequences,
-            lock_order: &|| sink.next_lock(),
+            lock_order: &|| told_at.unwrap_or_else(|| sink.next_lock()),
         };
         let mut events = std::mem::take(&mut self.events);
         let followed = act(observer, &context, wires, &mut events);

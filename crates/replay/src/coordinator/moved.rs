@@ -29,6 +29,8 @@ pub(super) struct Moved {
     varying: HashSet<u64>,
     /// By what transactions begin with: the requests that have such a one, in order.
     sent_by: HashMap<u64, Vec<u32>>,
+    /// Of changed code, by read, in whichever place of a transaction: the same.
+    read_by: HashMap<u64, Vec<u32>>,
     /// Requests of which a read that will still come was over before one that has come, with that
     /// one.
     late: Vec<(Request, Tx)>,
@@ -91,12 +93,59 @@ impl Moved {
         all.len() > 1 && !self.varying.contains(&statement) && all.iter().all(with)
     }
 
+    /// Of a run of changed code: which requests sent a read, in whichever place.
+    pub fn note_read_by(&mut self, recording: &Recording, shapes: &Shapes) {
+        for request in (0..recording.requests.len() as u32).map(Request) {
+            for &tx in recording.own(request) {
+                let statements = shapes.statements(recording.transaction(tx).shape);
+                let all = statements.unwrap_or_default().iter();
+                for &read in all.filter(|&&one| shapes.read(one).is_some()) {
+                    let by = self.read_by.entry(read).or_default();
+                    by.extend((by.last() != Some(&request.0)).then_some(request.0));
+                }
+            }
+        }
+    }
+
+    /// Whether each request that begins a transaction so sends a read, too, in the recording or
+    /// now, and there are several.
+    fn comes_with(&self, read: u64, opening: u64, times: &Times) -> bool {
+        let by = |of: &'_ HashMap<u64, Vec<u32>>, one| of.get(&one).cloned().unwrap_or_default();
+        let (all, with) = (by(&self.sent_by, opening), by(&self.read_by, read));
+        let sent = |one: &u32| with.binary_search(one).is_ok();
+        let sends = |one: &u32| {
+            let it = (Request(*one), read);
+            sent(one) && !times.gone.contains(&it) || times.new.contains(&it)
+        };
+        all.len() > 1 && (all.iter().all(sent) || all.iter().all(sends))
+    }
+
     pub fn came(&mut self, statement: u64) {
         self.came.insert(statement);
     }
 
     fn count(&mut self, statement: u64) {
         *self.times.entry(statement).or_default() += 1;
+    }
+}
+
+/// By which reads requests of changed code differ from what they sent.
+struct Times {
+    gone: HashSet<(Request, u64)>,
+    new: HashSet<(Request, u64)>,
+}
+
+impl Times {
+    fn of(requests: impl Iterator<Item = Option<Request>>, reads: &[Option<Differing>]) -> Self {
+        let (mut gone, mut new) = (HashSet::new(), HashSet::new());
+        for (request, one) in requests.zip(reads) {
+            let (Some(request), Some(one)) = (request, one) else {
+                continue;
+            };
+            gone.extend(one.gone.iter().map(|&read| (request, read)));
+            new.extend(one.new.iter().map(|&read| (request, read)));
+        }
+        Self { gone, new }
     }
 }
 
@@ -306,7 +355,10 @@ impl Coordinator {
         if ended.fate != EndedAs::Committed || ended.shape == shape {
             return false;
         }
-        let Some(reads) = self.shapes.differ_by_reads(shape, &ended.hashes) else {
+        let Some(reads) = self
+            .shapes
+            .differ_by_reads(shape, &ended.hashes, &ended.aside)
+        else {
             return false;
         };
         self.moved.suspects.push(Suspect {
@@ -419,12 +471,16 @@ impl Coordinator {
         let all = || reads.iter().flatten();
         let gone: HashSet<u64> = all().flat_map(|one| &one.gone).copied().collect();
         let new: HashSet<u64> = all().flat_map(|one| &one.new).copied().collect();
+        let times = Times::of(changes.differing.iter().map(|one| one.request), &reads);
         let moved: Vec<bool> = reads
             .iter()
-            .map(|one| {
+            .zip(&changes.differing)
+            .map(|(one, difference)| {
+                let fills = |read: &u64| self.fills_a_cache(difference, *read, &times);
                 one.as_ref().is_some_and(|one| {
-                    let from = one.gone.iter().all(|read| new.contains(read));
-                    from && one.new.iter().all(|read| gone.contains(read))
+                    let is_moved = |read: &u64| new.contains(read) || fills(read);
+                    let is_new = |read: &u64| gone.contains(read) || fills(read);
+                    one.gone.iter().all(is_moved) && one.new.iter().all(is_new)
                 })
             })
             .collect();
@@ -449,16 +505,33 @@ impl Coordinator {
         self.changes = Some(changes);
     }
 
+    /// Whether a read that changed code sends in a request as it did not, or does not any more, is
+    /// one that fills a cache of a process: it came in another one, too, and nothing that came in
+    /// this one always comes with it, in the recording or now. So more processes have filled a
+    /// cache, or fewer. A change that drops a read, or adds one, does so wherever its like has
+    /// come.
+    fn fills_a_cache(&self, difference: &Difference, read: u64, times: &Times) -> bool {
+        let Some(request) = difference.request else {
+            return false;
+        };
+        let own = self.recording.own(request).iter();
+        let openings = own.filter_map(|&tx| self.opening(tx));
+        let mut came = openings.filter(|&one| !times.gone.contains(&(request, one)));
+        let is_sent = |one| self.moved.comes_with(read, one, times);
+        self.moved.came.contains(&read) && !came.any(is_sent)
+    }
+
     /// The reads by which a transaction of changed code is different, if that is all.
     fn reads_of(&self, changes: &Changes, difference: &Difference) -> Option<Differing> {
         let statements = |shape: &ShapeId| match self.shapes.statements(*shape) {
-            Some(recorded) => Some(recorded.to_vec()),
+            Some(recorded) => Some((recorded.to_vec(), Vec::new())),
             None => changes.shapes.get(shape).map(|texts| shapes::hashes(texts)),
         };
         match (&difference.kind, difference.tx) {
             (DifferenceKind::Statements { shape }, Some(tx)) => {
                 let recorded = self.recording.transaction(tx).shape;
-                self.shapes.differ_by_reads(recorded, &statements(shape)?)
+                let (now, aside) = statements(shape)?;
+                self.shapes.differ_by_reads(recorded, &now, &aside)
             }
             (DifferenceKind::Deleted { into: None }, Some(tx)) if self.only_reads(tx) => {
                 let gone = self
@@ -473,7 +546,7 @@ impl Coordinator {
                 },
                 _,
             ) => {
-                let (gone, new) = (Vec::new(), statements(shape)?);
+                let (gone, new) = (Vec::new(), statements(shape)?.0);
                 let reads = matches!(new[..], [one] if self.shapes.read(one).is_some());
                 reads.then_some(Differing { gone, new })
             }

@@ -427,10 +427,20 @@ impl Holder {
             plan.settle();
             return;
         }
-        let Some(open) = self.transaction.as_mut().filter(|_| recorded) else {
+        let Some(open) = &mut self.transaction else {
             return;
         };
         let mut own = Vec::new();
+        if statement.tries {
+            own.extend(match open.is_granted(statement, !recorded) {
+                Some(true) => Some(Own::GrantLock),
+                Some(false) => Some(Own::RefuseLock),
+                None => None,
+            });
+        }
+        if !recorded {
+            return put_own(own, plan);
+        }
         if statement.kind == sql::Kind::Savepoint && open.claim().is_none() && !open.nested {
             open.nested = true;
             own.push(Own::Writable);
@@ -442,17 +452,7 @@ impl Holder {
         if statement.kind == sql::Kind::RollbackTo {
             open.note_rollback_to();
         }
-        if statement.tries && open.run().is_some() {
-            own.push(match open.refused.contains(&open.statements()) {
-                true => Own::RefuseLock,
-                false => Own::GrantLock,
-            });
-        }
-        if !own.is_empty() {
-            plan.send_and_settle();
-            own.into_iter().for_each(|own| plan.own(own));
-            plan.settle();
-        }
+        put_own(own, plan);
     }
 
     /// A statement of the open transaction is about to be sent: counts it. Returns what it has to
@@ -725,5 +725,14 @@ fn concat(frames: &[Frame]) -> Bytes {
             .iter()
             .flat_map(|frame| frame.0.iter().copied())
             .collect(),
+    }
+}
+
+/// Plans statements of ours in front of the client's next one.
+fn put_own(own: Vec<Own>, plan: &mut Plan) {
+    if !own.is_empty() {
+        plan.send_and_settle();
+        own.into_iter().for_each(|own| plan.own(own));
+        plan.settle();
     }
 }

@@ -1,6 +1,8 @@
 //! How a transaction begins: which recorded one it stands for, and what has to come before its
 //! first statement.
 
+use std::mem::take;
+
 use hindcast_order::Tx;
 use hindcast_trace::{Isolation, RequestId};
 use hindcast_wire::Status;
@@ -9,6 +11,7 @@ use hindcast_wire::sql::{self, Company, Statement};
 
 use super::names::Values;
 use super::own::Own;
+use super::pins::Pins;
 use super::plan::Plan;
 use super::transaction::{Kind, Open};
 use super::{Code, Context, Holder, Unplanned};
@@ -218,9 +221,10 @@ impl Holder {
         // Nothing of ours is needed where nothing is pinned: its own first statement takes the
         // snapshot.
         let (mut acts_late, mut snapshot, mut wrote) = (false, None, false);
-        let mut looks = None;
+        let (mut looks, mut tried) = (None, Pins::default());
         if let Some(tx) = tx {
-            let pins = cx.pins(tx)?;
+            let mut pins = cx.pins(tx)?;
+            (tried.refused, tried.tries) = (take(&mut pins.refused), take(&mut pins.tries));
             looks = pins.looks.map(|looks| (looks, pins.statements));
             acts_late = pins.acts_late;
             wrote = pins.wrote;
@@ -244,6 +248,7 @@ impl Holder {
             }
         };
         open.acts_late = acts_late;
+        open.pin_tries(&tried);
         if snapshot.is_none() || looks.is_some() {
             takes_snapshot(open, statements);
         }

@@ -595,12 +595,7 @@ impl Holder {
                 return Ok(self.stop());
             }
             Step::Hold(ask) => {
-                if let (Ask::Look(tx, nth), Some(open)) = (ask, &mut self.transaction) {
-                    if open.skip_snapshot() {
-                        cx.took_snapshot(tx);
-                    }
-                    open.skip_to(nth).for_each(|nth| cx.looked(tx, nth));
-                }
+                self.skip(ask, cx);
                 self.session.with_plan(Session::Waiting);
                 return Ok(Advance::Stop(Next::Wait(ask)));
             }
@@ -617,6 +612,28 @@ impl Holder {
             Step::Ready => self.finish_wrapped(out, cx),
         }
         Ok(Advance::More)
+    }
+
+    /// A step is asked for: others need not wait for looks that it has left out.
+    fn skip(&mut self, ask: Ask, cx: &mut impl Context) {
+        let Some(open) = &mut self.transaction else {
+            return;
+        };
+        match ask {
+            Ask::Look(tx, nth) => {
+                if open.skip_snapshot() {
+                    cx.took_snapshot(tx);
+                }
+                open.skip_to(nth).for_each(|nth| cx.looked(tx, nth));
+            }
+            // What takes a lock looks at nothing, and may have to come behind who looks later.
+            Ask::Lock(tx, statement)
+                if open.takes_snapshot_at(statement) && open.skip_snapshot() =>
+            {
+                cx.took_snapshot(tx);
+            }
+            _ => {}
+        }
     }
 
     fn has_tried(&self) -> Option<bool> {

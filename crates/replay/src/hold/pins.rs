@@ -26,6 +26,9 @@ pub struct Pins {
     pub looks: Option<Vec<Stretch>>,
     /// Its statements that are to try for an advisory lock in vain.
     pub refused: Vec<u32>,
+    /// Changed code: all that tried, by their places and hashes. One that is not there is decided
+    /// by the database.
+    pub tries: Vec<(u32, u64)>,
     /// Its statements that insert in the order of a sequence.
     pub inserts: Vec<u32>,
     /// The hashes of its statements. Empty where they are certainly those that come.

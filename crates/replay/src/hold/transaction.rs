@@ -17,7 +17,7 @@ use super::sent::Sent;
 use crate::learned::Results;
 use crate::looks::Stretch;
 use crate::setup::{asks_catalog, sets_up};
-use crate::shapes::only_reads;
+use crate::shapes::{may_be_aside, only_reads};
 use crate::transaction::{Claim, Ended, EndedAs, Looking};
 use crate::transcript::Transcript;
 
@@ -74,6 +74,8 @@ pub(super) struct Open {
     shape: ShapeHasher,
     /// Statements sent so far, as hashes of their fingerprints.
     statements: Vec<u64>,
+    /// Of these, those that may be aside.
+    aside: Vec<u64>,
     /// Statements answered so far.
     answered: u32,
     error: Option<String>,
@@ -93,6 +95,8 @@ pub(super) struct Open {
     looked: usize,
     /// Its statements that try for an advisory lock in vain.
     pub refused: Vec<u32>,
+    /// Of changed code: all that originally tried, by place and hash.
+    tries: Vec<(u32, u64)>,
     /// Its statements that insert in the order of a sequence.
     pub inserts: Vec<u32>,
     /// It is known which of its statements drew what.
@@ -174,6 +178,7 @@ impl Open {
             results: Results::default(),
             shape: ShapeHasher::new(),
             statements: Vec::new(),
+            aside: Vec::new(),
             answered: 0,
             error: None,
             last_tag: Bytes::new(),
@@ -184,6 +189,7 @@ impl Open {
             asked: 0,
             looked: 0,
             refused: Vec::new(),
+            tries: Vec::new(),
             inserts: Vec::new(),
             draws_by_statement: false,
             nested: false,
@@ -266,6 +272,26 @@ impl Open {
     /// Its own statement has not taken the snapshot yet, and will.
     pub fn awaits_snapshot(&self) -> bool {
         self.snapshot_at.is_some()
+    }
+
+    /// Whether that is this statement.
+    pub fn takes_snapshot_at(&self, statement: u32) -> bool {
+        self.snapshot_at == Some(statement)
+    }
+
+    /// What it tried originally, of changed code.
+    pub fn pin_tries(&mut self, pins: &Pins) {
+        self.refused.clone_from(&pins.refused);
+        self.tries.clone_from(&pins.tries);
+    }
+
+    /// Whether the statement that comes next, which tries for an advisory lock, is to have it;
+    /// `None`: the database decides.
+    pub fn is_granted(&self, statement: &Statement, changed_code: bool) -> Option<bool> {
+        self.run()?;
+        let place = self.statements();
+        let is_known = !changed_code || self.tries.contains(&(place, statement.fingerprint.hash));
+        is_known.then(|| !self.refused.contains(&place))
     }
 
     /// What its statements are to do again.
@@ -363,6 +389,9 @@ impl Open {
         }
         self.places.note(statement.fingerprint.hash);
         self.statements.push(statement.fingerprint.hash);
+        if may_be_aside(statement) {
+            self.aside.push(statement.fingerprint.hash);
+        }
         index
     }
 
@@ -487,6 +516,7 @@ impl Open {
             rows: self.digest.rows(),
             fate,
             hashes: self.statements,
+            aside: self.aside,
             statements: self.texts,
             results: self.results,
             transcript: self.transcript,

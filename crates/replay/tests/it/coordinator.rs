@@ -526,6 +526,7 @@ impl Replay {
             rows: 1,
             fate: EndedAs::Committed,
             hashes: Vec::new(),
+            aside: Vec::new(),
             statements: statements.unwrap_or_default(),
             results: Results::default(),
             transcript: Transcript::default(),

@@ -429,6 +429,14 @@ fn pins(words: &str) -> Pins {
             ("acts-late", _) => pins.acts_late = true,
             ("inserts", statement) => pins.inserts.push(statement.parse().expect("a number")),
             ("refused", statement) => pins.refused.push(statement.parse().expect("a number")),
+            // `PLACE-TEXT`, with `__` for each space.
+            ("tries", words) => {
+                let (place, text) = words.split_once('-').expect("PLACE-TEXT");
+                let text = text.replace("__", " ");
+                let script = Script::of(text.as_bytes(), Dialect::default());
+                let hash = script.statements[0].fingerprint.hash;
+                pins.tries.push((place.parse().expect("a number"), hash));
+            }
             ("looks", "") => pins.looks = Some(Vec::new()),
             ("looks", stretches) => {
                 let stretches = stretches.split(',').map(|stretch| {

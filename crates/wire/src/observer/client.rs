@@ -112,14 +112,15 @@ impl ClientSide {
             at: cx.now,
             alone: cx.alone,
             turn: cx.turn,
+            gives_back: None,
             work: Work::Plain,
         };
         let body = piece.body();
         match piece.tag {
-            QUERY => self.query(parse_query(body)?, tracker, note)?,
+            QUERY => self.query(parse_query(body)?, tracker, note, cx)?,
             PARSE => self.parse(&Parse::parse(body)?, tracker, note)?,
             BIND => self.bind(&piece, tracker, note)?,
-            EXECUTE => self.execute(parse_execute(body)?.0, tracker, note)?,
+            EXECUTE => self.execute(parse_execute(body)?.0, tracker, note, cx)?,
             DESCRIBE => {
                 self.enter_batch(tracker);
                 tracker.describe(Target::parse(body)?, note)?;
@@ -145,6 +146,7 @@ impl ClientSide {
         text: &[u8],
         tracker: &mut Outstanding,
         mut note: Note,
+        cx: &Context<'_>,
     ) -> Result<(), Problem> {
         let mut scratch = std::mem::take(&mut self.stripped);
         let mut text = self.read(text, tracker, &mut scratch);
@@ -153,6 +155,7 @@ impl ClientSide {
             [statement] if !script.unterminated && !text.doubtful => Some(statement),
             _ => None,
         };
+        note.gives_back = alone.and_then(|alone| gives_back(alone, tracker, cx));
         self.errands_before(alone, tracker, &note)?;
         let asks = self.ask_within(&mut text, &script, tracker, &note)?;
         self.beware(script.reach, tracker, &note)?;
@@ -303,6 +306,7 @@ impl ClientSide {
         portal: &[u8],
         tracker: &mut Outstanding,
         mut note: Note,
+        cx: &Context<'_>,
     ) -> Result<(), Problem> {
         let portal_of = tracker.portal(portal);
         let prepared = portal_of.map(|portal| Arc::clone(&portal.prepared));
@@ -311,6 +315,7 @@ impl ClientSide {
             Some(prepared) => prepared.statement(),
             None => Some(&*UNKNOWN),
         };
+        note.gives_back = statement.and_then(|statement| gives_back(statement, tracker, cx));
         if let Some(statement) = statement {
             self.errands_before(Some(statement), tracker, &note)?;
             self.ask_before(statement, true, tracker, &note)?;
@@ -552,6 +557,17 @@ fn ends_block(kind: &Kind) -> bool {
 }
 
 /// Inserts at a position of the text as the server sees it.
+/// The place of a statement among the steps that lock, if it gives advisory locks back. The server
+/// may give one of them to another session before this one is answered, so the place is that of the
+/// moment at which it is sent. What the client has sent in front of it, and waits for, may take
+/// longer than that.
+fn gives_back(statement: &Statement, tracker: &Outstanding, cx: &Context<'_>) -> Option<u64> {
+    let runs = |sent: Sent| matches!(sent, Sent::Query | Sent::Execute | Sent::FunctionCall);
+    let mut clients = tracker.pending().filter(|one| one.owner != Owner::Injected);
+    let is_next = statement.gives_back && !clients.any(|one| runs(one.sent));
+    is_next.then(cx.lock_order)
+}
+
 fn insert(text: &mut Text<'_>, at: usize, inserted: &str) {
     let original = match text.cut {
         Some((start, removed, space)) if at >= start + space => at - space + removed,

@@ -259,6 +259,7 @@ impl Observer {
             at: cx.now,
             alone: cx.alone,
             turn: cx.turn,
+            gives_back: None,
             work: Work::Plain,
         };
         // If it cannot be noted there is too much outstanding: what was not noted is not sent.

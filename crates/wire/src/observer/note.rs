@@ -24,6 +24,9 @@ pub(super) struct Note {
     pub alone: Option<RequestId>,
     /// The request that its sender was working on, if that was told.
     pub turn: Option<RequestId>,
+    /// Its place among the steps that lock, if it only gives advisory locks back, and nothing is in
+    /// front of it.
+    pub gives_back: Option<u64>,
     pub work: Work,
 }
 
@@ -134,6 +137,7 @@ fn statement(text: &str, company: Company) -> Statement {
         kind: Kind::Utility,
         takes_snapshot: true,
         tries: false,
+        gives_back: false,
         company,
         ordered: false,
         returning: false,

@@ -578,7 +578,7 @@ impl ServerSide {
         let Some(open) = &mut self.open else {
             return Ok(None);
         };
-        open.completed(statement, self.refused, cx);
+        open.completed(statement, self.refused, pending.payload.gives_back, cx);
         if statement.inserts_into.is_some() {
             self.inserted_into.clone_from(&statement.inserts_into);
         }

@@ -202,7 +202,14 @@ impl Open {
     }
 
     /// The last statement ended well. `refused`: it tried to take an advisory lock, in vain.
-    pub fn completed(&mut self, statement: &Statement, refused: bool, cx: &Context<'_>) {
+    /// `given_back`: its place among the steps that lock, which it had when it was sent.
+    pub fn completed(
+        &mut self,
+        statement: &Statement,
+        refused: bool,
+        given_back: Option<u64>,
+        cx: &Context<'_>,
+    ) {
         self.completed += 1;
         for &target in &statement.locks {
             if self.locks.len() >= limits::NOTED_MAX {
@@ -215,7 +222,7 @@ impl Open {
                     ADVISORY if refused => ADVISORY_REFUSED,
                     _ => target,
                 },
-                completed: (cx.lock_order)(),
+                completed: given_back.unwrap_or_else(cx.lock_order),
             });
         }
     }

@@ -38,8 +38,13 @@ pub(super) fn classify(text: &[u8], tokens: &[Token], range: Range<usize>) -> St
     };
     let tries = names(&|word| starts_with(word, b"pg_try_advisory_"));
     // Pools give back all at the end of each use, and seldom have any.
-    let gives_back = |word: &[u8]| word.eq_ignore_ascii_case(b"pg_advisory_unlock_all");
-    let advisory = tries || names(&|word| starts_with(word, b"pg_advisory_") && !gives_back(word));
+    let gives_all = |word: &[u8]| word.eq_ignore_ascii_case(b"pg_advisory_unlock_all");
+    let unlocks = |word: &[u8]| starts_with(word, b"pg_advisory_unlock") && !gives_all(word);
+    let waits = |word: &[u8]| {
+        starts_with(word, b"pg_advisory_") && !starts_with(word, b"pg_advisory_unlock")
+    };
+    let (gives_back, takes) = (names(&unlocks), tries || names(&waits));
+    let advisory = gives_back || takes;
     let mut locks = if kind == Kind::Lock || words.top_level().any(|at| is_row_lock(&words, at)) {
         lock_targets(&words)
     } else {
@@ -52,6 +57,7 @@ pub(super) fn classify(text: &[u8], tokens: &[Token], range: Range<usize>) -> St
         range,
         takes_snapshot: takes_snapshot(&kind),
         tries,
+        gives_back: gives_back && !takes,
         company,
         ordered: query
             && words

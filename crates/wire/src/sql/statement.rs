@@ -34,6 +34,8 @@ pub struct Statement {
     pub locks: Box<[u32]>,
     /// It takes an advisory lock if it can have it at once, and goes on without it otherwise.
     pub tries: bool,
+    /// It gives advisory locks back, and takes none.
+    pub gives_back: bool,
     /// Top-level result columns that are simply `nextval('…')`, or ask for what was drawn last.
     pub sequences: Box<[SequenceColumn]>,
     /// The table that it inserts into, as written, without quotes.

@@ -6,6 +6,7 @@ use hindcast_wire::{Event, SequenceColumns, Source};
 
 use crate::server::{CLUSTER, Wire, databases};
 use crate::support::relay::Relay;
+use crate::support::script::{STARTUP, Session};
 
 /// Makes a database. The numbers of its table of orders and of the sequence that numbers them.
 fn orders_in(database: &str) -> Vec<u32> {
@@ -221,4 +222,63 @@ fn a_try_for_an_advisory_lock_in_vain_is_told() {
         ADVISORY_REFUSED,
     ];
     assert_eq!(targets, expected);
+}
+
+/// The server may give the lock to another session before it has answered. Where the client has
+/// sent something else in front of it, it is not known when it is given back.
+#[test]
+fn an_advisory_lock_is_given_back_when_that_is_sent() {
+    let answer = "< T a
+         < D 1
+         < C SELECT 1";
+    let given_back = |sent: &str, answers: &str| {
+        let mut session = Session::new(|_| ());
+        session.run(STARTUP);
+        session.run(sent);
+        // Meanwhile another session has taken a lock.
+        session.locks.set(session.locks.get() + 10);
+        session.run(answers);
+        let told = session
+            .shown
+            .lines()
+            .filter(|line| line.contains(", lock by"));
+        let places = told.filter_map(|line| line.rsplit(" as ").next()?.parse::<u64>().ok());
+        places.collect::<Vec<_>>()
+    };
+    let simple = given_back(
+        "> Q SELECT pg_advisory_unlock(1)",
+        &format!(
+            "{answer}
+         < Z I"
+        ),
+    );
+    assert_eq!(simple, [0]);
+    let text = "SELECT pg_advisory_lock(1), pg_advisory_unlock(2)";
+    let both = given_back(
+        &format!("> Q {text}"),
+        &format!(
+            "{answer}
+         < Z I"
+        ),
+    );
+    assert_eq!(both, [10]);
+    let behind_another = given_back(
+        "> P - SELECT 1
+         > B - -
+         > E -
+         > P - SELECT pg_advisory_unlock(1)
+         > B - -
+         > E -
+         > S",
+        "< 1
+         < 2
+         < D 1
+         < C SELECT 1
+         < 1
+         < 2
+         < D 1
+         < C SELECT 1
+         < Z I",
+    );
+    assert_eq!(behind_another, [10]);
 }

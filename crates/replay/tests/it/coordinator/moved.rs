@@ -363,6 +363,72 @@ fn of_changed_code_a_read_that_moved_is_no_difference() {
     );
 }
 
+/// Two processes filled their caches, and one of them does now.
+#[test]
+fn of_changed_code_a_cache_that_fewer_processes_fill_is_no_difference() {
+    let recording = "request 1 0..100
+         request 2 0..100
+         request 3 0..100
+         tx 1 10..20 sees 100: SELECT name FROM kind
+         tx 1 30..40 xid 100 sees 100: UPDATE t SET a = $1
+         tx 2 50..60 sees 101: SELECT name FROM kind
+         tx 2 70..80 xid 101 sees 101: BEGIN; UPDATE t SET a = $1; COMMIT
+         tx 3 81..90 xid 102 sees 102: UPDATE t SET a = $1";
+    let happens = "claim 1 SELECT name FROM kind
+         ended 0
+         claim 1 UPDATE t SET a = 7
+         ended 1
+         answered 1
+         claim 2 UPDATE t SET a = 8
+         ended 3 statements BEGIN; SHOW server_version; UPDATE t SET a = 1; COMMIT
+         answered 2
+         settle-changes
+         moved";
+    check(
+        How::Changed,
+        recording,
+        happens,
+        expect![[r#"
+        claim 1 SELECT name FROM kind => Run(Tx(0)) +1
+        ended 0 +1
+        claim 1 UPDATE t SET a = 7 => Run(Tx(1)) +1
+        ended 1 +1
+        answered 1 +1
+        claim 2 UPDATE t SET a = 8 => Run(Tx(3)) +1
+        ended 3 statements BEGIN; SHOW server_version; UPDATE t SET a = 1; COMMIT +1
+            Some(Tx(3)) Some(Request(1)) Statements { shape: ShapeId(99) }
+        answered 2 +2
+            Some(Tx(2)) Some(Request(1)) Deleted { into: None }
+        settle-changes => [] ChangeCounts { same: 3, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0, mistaken: 0 }
+        moved => 1× SELECT name FROM kind
+    "#]],
+    );
+    // Each of several requests that write reads as well: that one does not, the change did.
+    let always = recording.replace(
+        "xid 102 sees 102: UPDATE t SET a = $1",
+        "sees 102: SELECT a FROM u",
+    );
+    check(
+        How::Changed,
+        &always,
+        happens,
+        expect![[r#"
+        claim 1 SELECT name FROM kind => Run(Tx(0)) +1
+        ended 0 +1
+        claim 1 UPDATE t SET a = 7 => Run(Tx(1)) +1
+        ended 1 +1
+        answered 1 +1
+        claim 2 UPDATE t SET a = 8 => Run(Tx(3)) +1
+        ended 3 statements BEGIN; SHOW server_version; UPDATE t SET a = 1; COMMIT +1
+            Some(Tx(3)) Some(Request(1)) Statements { shape: ShapeId(99) }
+        answered 2 +2
+            Some(Tx(2)) Some(Request(1)) Deleted { into: None }
+        settle-changes => ["Deleted { into: None }"] ChangeCounts { same: 3, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 1, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0, mistaken: 0 }
+        moved
+    "#]],
+    );
+}
+
 /// The first request finds less in its cache than it did. What it asks for first is not what it
 /// asked for behind its list, which still comes, and is to see what it saw.
 #[test]

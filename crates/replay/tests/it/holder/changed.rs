@@ -666,3 +666,47 @@ fn a_text_with_its_own_begin_and_commit() {
         "#]],
     );
 }
+
+/// What it was told is no decision of the code. Another try, or one in another place, is the
+/// database's to decide.
+#[test]
+fn a_try_for_a_lock_ends_as_it_did() {
+    check_code(
+        CODE,
+        "@ pins refused=1 tries=1-SELECT__pg_try_advisory_lock(1)
+         > Q BEGIN
+         > Q SELECT pg_try_advisory_lock(1)
+         > Q SELECT pg_try_advisory_lock(1)
+         > Q COMMIT",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            ! claim of request none: Run(Tx(3))
+            ! in Some(Run(Tx(3)))
+            ? snapshot of 3
+            » [snapshot*]
+            » [refuse*]
+            ! 3 took its snapshot
+            » Q SELECT pg_try_advisory_lock(1)
+            « T a
+            « D x
+            « C SELECT 1
+            « Z T
+            » Q SELECT pg_try_advisory_lock(1)
+            « T a
+            « D x
+            « C SELECT 1
+            « Z T
+            » [id*]
+            ! Run(Tx(3)) wrote as [777]: BEGIN; SELECT pg_try_advisory_lock($1); SELECT pg_try_advisory_lock($1); COMMIT
+            ! 3 ran
+            ? commit of 3
+            » Q COMMIT
+            ! in None
+            ! Run(Tx(3)) committed, shape 2d00bf41, digest f447f2af, 2 rows; BEGIN; SELECT pg_try_advisory_lock($1); SELECT pg_try_advisory_lock($1); COMMIT
+            « C COMMIT
+            « Z I
+        "#]],
+    );
+}

@@ -697,3 +697,48 @@ fn a_session_whose_request_went_no_further_is_closed() {
         "#]],
     );
 }
+
+/// Its snapshot shows it nothing, and its turn may come behind that of one whose snapshot is later.
+#[test]
+fn what_locks_first_has_its_snapshot_before_it_waits_for_its_turn() {
+    check(
+        "@ pins read-committed looks=2-2
+         > Q BEGIN
+         > Q SELECT pg_advisory_xact_lock(1)
+         > Q SELECT a FROM t
+         > Q COMMIT",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            ! claim of request none: Run(Tx(3))
+            ? snapshot of 3
+            ! 3 ran
+            ! 3 took its snapshot
+            » [write_rc*]
+            » [snapshot*]
+            ? lock of 3 by statement 1
+            » Q SELECT pg_advisory_xact_lock(1)
+            ! 3 took its snapshot
+            ! 3 locked by statement 1
+            « T a
+            « D x
+            « C SELECT 1
+            « Z T
+            ? look 0 of 3
+            » Q SELECT a FROM t
+            ! 3 is through with look 0
+            « T a
+            « D x
+            « C SELECT 1
+            « Z T
+            ! 3 ran
+            ? commit of 3
+            » Q COMMIT
+            ! in None
+            ! Run(Tx(3)) committed, shape f91b8f62, digest f447f2af, 2 rows
+            « C COMMIT
+            « Z I
+        "#]],
+    );
+}

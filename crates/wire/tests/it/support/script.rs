@@ -33,7 +33,7 @@ pub struct Session {
     events: Vec<Event>,
     pub shown: String,
     now: i64,
-    locks: std::cell::Cell<u64>,
+    pub locks: std::cell::Cell<u64>,
     alone: Option<Id>,
     sequences: SequenceColumns,
     xid: String,
