@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -252,7 +253,7 @@ impl Run {
         let is_left_out = |tx: &Tx| !ghosts.values().any(|own| own.contains(tx));
         coordinator.leave_out(recording.ghosts().filter(is_left_out).collect());
         let recorders = trace.recorders();
-        let draws = draws(recorders);
+        let draws = draws(recorders, &recording);
         coordinator.draws(draws);
         let (plan, shapes) = (Arc::clone(coordinator.plan()), coordinator.shapes());
         let stop = coordinator.stop_at();
@@ -265,7 +266,9 @@ impl Run {
         let began = recording.requests.iter().map(|request| request.arrived);
         let learned = Learned::new(began.min().unwrap_or_default(), clock, draws);
         let shared = Arc::new(Shared::new(monitor, recording, reading, code, learned));
-        let first = recorders.first().ok_or(ReplayError::NoRecorder)?;
+        let of_first = |it: &&Recorder| it.number == plan.first.recorder();
+        let first = recorders.iter().find(of_first).or(recorders.first());
+        let first = first.ok_or(ReplayError::NoRecorder)?;
         let prefixes = recorders.iter().map(|recorder| recorder.trace_id_prefix);
         let hold = HoldOptions {
             trace_id_prefixes: prefixes.collect(),
@@ -492,10 +495,13 @@ fn starts_itself(setting: &Setting, inside: bool, code: Code) -> bool {
 }
 
 /// Pinned where each recorder was in the service and has a key.
-fn draws(recorders: &[Recorder]) -> Draws {
+fn draws(recorders: &[Recorder], recording: &Recording) -> Draws {
+    let own = recording.requests.iter().map(|request| request.id);
+    let own: HashSet<u16> = own.map(RequestId::recorder).collect();
+    let mut recorders = recorders.iter().filter(|it| own.contains(&it.number));
     let is_inside = |recorder: &Recorder| !recorder.command.is_empty();
     let is_pinned = |recorder: &Recorder| is_inside(recorder) && recorder.pins_key.is_some();
-    match recorders.iter().all(is_pinned) {
+    match recorders.all(is_pinned) {
         true => Draws::Pinned,
         false => Draws::Free,
     }

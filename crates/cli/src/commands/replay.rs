@@ -16,7 +16,7 @@ pub async fn run(args: ReplayArgs) -> Result<Exit, CliError> {
         Start::choose(&trace, args.range.from, args.range.to).map_err(setting::cannot_start)?;
     setting::refuse_gaps(&trace, &start.plan, args.range.across_gaps)?;
     let mut options = ReplayOptions {
-        setting: setting::setting(&trace, args.app.as_deref(), &args.run.service)?,
+        setting: setting::setting(&trace, &start.plan, args.app.as_deref(), &args.run.service)?,
         sequential: args.sequential,
         keep_going: args.keep_going,
         ignore: setting::ignore(&args.run)?,
@@ -28,7 +28,12 @@ pub async fn run(args: ReplayArgs) -> Result<Exit, CliError> {
     let log = options.setting.service_log.clone();
 
     let mut watcher = Watcher::new(args.json, "replaying requests");
-    let rewinding = setting::rewind_options(&trace, &args.range.target, args.range.across_gaps)?;
+    let rewinding = setting::rewind_options(
+        &trace,
+        &start.plan,
+        &args.range.target,
+        args.range.across_gaps,
+    )?;
     options.recorded_database.clone_from(&rewinding.server);
     let (rewound, pinned) = restore(&trace, &start, &rewinding)
         .await

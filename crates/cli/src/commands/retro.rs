@@ -24,7 +24,8 @@ pub async fn run(args: RetroArgs) -> Result<Exit, CliError> {
     let start =
         Start::choose(&trace, args.range.from, args.range.to).map_err(setting::cannot_start)?;
     setting::refuse_gaps(&trace, &start.plan, args.range.across_gaps)?;
-    let mut service = setting::setting(&trace, args.app.as_deref(), &args.run.service)?;
+    let mut service =
+        setting::setting(&trace, &start.plan, args.app.as_deref(), &args.run.service)?;
     service.isolation = args.isolation.map(|isolation| match isolation {
         RetroIsolation::RepeatableRead => Isolation::RepeatableRead,
         RetroIsolation::Serializable => Isolation::Serializable,
@@ -32,7 +33,12 @@ pub async fn run(args: RetroArgs) -> Result<Exit, CliError> {
     let log = service.service_log.clone();
     let options = Options {
         setting: service,
-        rewinding: setting::rewind_options(&trace, &args.range.target, args.range.across_gaps)?,
+        rewinding: setting::rewind_options(
+            &trace,
+            &start.plan,
+            &args.range.target,
+            args.range.across_gaps,
+        )?,
         migrations: args
             .migrate
             .iter()

@@ -23,7 +23,7 @@ pub async fn run(args: RewindArgs) -> Result<Exit, CliError> {
             last = args.before
         )));
     }
-    let options = rewind_options(&trace, &args.target, false)?;
+    let options = rewind_options(&trace, &start.plan, &args.target, false)?;
     let (rewound, pinned) = restore(&trace, &start, &options)
         .await
         .map_err(cannot_restore)?;

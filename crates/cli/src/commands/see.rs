@@ -73,12 +73,12 @@ async fn make(args: &SeeArgs) -> Result<(Shown, Rewound), CliError> {
         return Err(cannot_see(args, SeeError::NotCovered(id)));
     }
     let mut options = SeeOptions {
-        setting: setting::setting(&trace, args.app.as_deref(), &args.service)?,
+        setting: setting::setting(&trace, &start.plan, args.app.as_deref(), &args.service)?,
         keep_going: args.keep_going,
     };
     let log = options.setting.service_log.clone();
     let mut watcher = Watcher::new(args.json, "replaying requests");
-    let rewinding = setting::rewind_options(&trace, &args.target, args.across_gaps)?;
+    let rewinding = setting::rewind_options(&trace, &start.plan, &args.target, args.across_gaps)?;
     let (rewound, pinned) = restore(&trace, &start, &rewinding)
         .await
         .map_err(setting::cannot_restore)?;

@@ -30,16 +30,19 @@ pub async fn open(args: &TraceArg) -> Result<Arc<Trace>, CliError> {
 
 /// Where the service and its database are to be. The database itself is filled in when there is
 /// one.
-pub fn setting(trace: &Trace, app: Option<&str>, args: &ServiceArgs) -> Result<Setting, CliError> {
-    let recorders = trace.recorders();
-    let inside = recorders
-        .iter()
-        .find(|recorder| !recorder.command.is_empty());
+pub fn setting(
+    trace: &Trace,
+    plan: &Plan,
+    app: Option<&str>,
+    args: &ServiceArgs,
+) -> Result<Setting, CliError> {
+    let is_inside = |recorder: &Recorder| !recorder.command.is_empty();
+    let recorder = recorder(trace, plan, |it| is_inside(it) || !it.app.is_empty());
+    let inside = recorder.filter(|recorder| is_inside(recorder));
     let database = |recorder: Option<&Recorder>| {
         let url_of = recorder.map_or("postgres://localhost/postgres", |r| r.postgres.as_str());
         url("the recorded database", url_of)
     };
-    let recorder = recorders.iter().find(|recorder| !recorder.app.is_empty());
     let (app_url, pg_listen) = match inside {
         // Both are found when there is a service.
         Some(_) => ("http://127.0.0.1".to_owned(), ":0".to_owned()),
@@ -62,7 +65,7 @@ pub fn setting(trace: &Trace, app: Option<&str>, args: &ServiceArgs) -> Result<S
         pg_listen: pg_listen
             .parse()
             .map_err(|error| CliError::usage(format!("--pg-listen: {error}")))?,
-        database: database(inside.or(recorder))?,
+        database: database(recorder)?,
         unpinned: None,
         allow_outside_writes: args.allow_outside_writes,
         isolation: None,
@@ -71,6 +74,19 @@ pub fn setting(trace: &Trace, app: Option<&str>, args: &ServiceArgs) -> Result<S
         pace: args.pace.into(),
         debug_wait: None,
     })
+}
+
+/// The recorder of the first request that is replayed, or the first one that will do: of a trace
+/// that was recorded into again, each recording may have had another command or database.
+fn recorder<'t>(
+    trace: &'t Trace,
+    plan: &Plan,
+    will_do: impl Fn(&Recorder) -> bool,
+) -> Option<&'t Recorder> {
+    let own = |it: &&Recorder| it.number == plan.first.recorder();
+    let recorders = trace.recorders().iter();
+    let first = recorders.clone().find(own);
+    first.into_iter().chain(recorders).find(|it| will_do(it))
 }
 
 /// Where a service that was recorded from outside listens, and where it finds its database.
@@ -116,13 +132,11 @@ pub fn url(what: &str, text: &str) -> Result<DatabaseUrl, CliError> {
 
 pub fn rewind_options(
     trace: &Trace,
+    plan: &Plan,
     target: &TargetArgs,
     across_gaps: bool,
 ) -> Result<RewindOptions, CliError> {
-    let recorder = trace
-        .recorders()
-        .iter()
-        .find(|recorder| !recorder.database.is_empty());
+    let recorder = recorder(trace, plan, |it| !it.database.is_empty());
     let database = recorder
         .map(|recorder| recorder.database.clone())
         .unwrap_or_default();

@@ -16,7 +16,7 @@ pub async fn run(args: &ExportArgs, trace: &Trace, folder: &Path) -> Result<(), 
     let rules = rules(args, trace)?;
     let start = Start::choose(trace, args.from, args.to).map_err(setting::cannot_start)?;
     setting::refuse_gaps(trace, &start.plan, false)?;
-    let rewinding = setting::rewind_options(trace, &args.target, false)?;
+    let rewinding = setting::rewind_options(trace, &start.plan, &args.target, false)?;
     let shared = share(trace, &start, &rules, &rewinding, folder)
         .await
         .map_err(|error| failed(folder, &error))?;
