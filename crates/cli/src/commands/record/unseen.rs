@@ -7,18 +7,23 @@
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use hindcast_exec::preflight::{self, Refused};
 use hindcast_pg::secret;
 
 /// So many processes are looked at.
 const PROCESSES: usize = 10_000;
+/// Of the time of a processor, one part in so many is for looking.
+const SHARE: u32 = 1_000;
 
 #[derive(Default)]
 pub struct Unseen {
     looked: HashSet<(u32, PathBuf)>,
     silent: Vec<(u32, Refused)>,
     told: Vec<Program>,
+    /// Not looked at before.
+    next: Option<Instant>,
 }
 
 /// One that listens.
@@ -38,6 +43,11 @@ impl Program {
 impl Unseen {
     /// Looks at this process and all that descend from it. Returns those that are to be told of.
     pub fn look(&mut self, service: u32) -> &[Program] {
+        let began = Instant::now();
+        let known = self.told.len();
+        if self.next.is_some_and(|next| began < next) {
+            return &[];
+        }
         for process in family(service) {
             let Ok(path) = fs::read_link(format!("/proc/{process}/exe")) else {
                 continue;
@@ -48,13 +58,13 @@ impl Unseen {
                 self.silent.push((process, why));
             }
         }
-        let known = self.told.len();
         for (process, why) in std::mem::take(&mut self.silent) {
             match port_of(process) {
                 Some(port) => self.told.push(Program { port, why }),
                 None => self.silent.push((process, why)),
             }
         }
+        self.next = Some(Instant::now() + began.elapsed() * SHARE);
         &self.told[known..]
     }
 
