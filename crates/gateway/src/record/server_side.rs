@@ -249,7 +249,7 @@ impl Unwired {
         }
         let (from, to) = self.span.unwrap_or((record.started, record.ended_at));
         self.span = Some((from.min(record.started), to.max(record.ended_at)));
-        self.session.get_or_insert(session);
+        self.session = Some(self.session.map_or(session, |first| first.min(session)));
         self.count += 1;
     }
 
@@ -283,8 +283,9 @@ impl Untold {
     fn add(&mut self, transaction: &Transaction) {
         let (from, to) = self.span.unwrap_or((transaction.began, transaction.ended));
         self.span = Some((from.min(transaction.began), to.max(transaction.ended)));
-        self.first
-            .get_or_insert((transaction.id, transaction.session));
+        // They come in no order, and a recording that is converted again is to be the same.
+        let this = (transaction.id, transaction.session);
+        self.first = Some(self.first.map_or(this, |first| first.min(this)));
         self.count += 1;
     }
 
