@@ -106,6 +106,17 @@ pub mod code {
     pub const INVOKEINTERFACE: u8 = 0xb9;
     pub const CHECKCAST: u8 = 0xc0;
     pub const IFNULL: u8 = 0xc6;
+
+    /// Calls the static method with this index.
+    pub fn call([high, low]: [u8; 2]) -> [u8; 3] {
+        [INVOKESTATIC, high, low]
+    }
+
+    /// Jumps, by such an instruction at `from`.
+    pub fn jump(jump: u8, from: u16, to: u16) -> [u8; 3] {
+        let [high, low] = to.wrapping_sub(from).to_be_bytes();
+        [jump, high, low]
+    }
 }
 
 const STACK_MORE: u16 = 4;

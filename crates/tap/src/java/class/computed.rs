@@ -106,33 +106,28 @@ fn instructions(class: &str, constants: &mut Constants) -> Option<Vec<u8>> {
     let original = member(METHOD, class, (ORIGINAL, DESCRIPTOR))?;
     let function = constants.class(FUNCTION)?.to_be_bytes();
     let mut put = |bytes: &[u8]| all.extend_from_slice(bytes);
-    let call = |called: [u8; 2]| [code::INVOKESTATIC, called[0], called[1]];
-    let jump = |jump: u8, from: u16, to: u16| {
-        let [high, low] = to.wrapping_sub(from).to_be_bytes();
-        [jump, high, low]
-    };
     put(&[ALOAD_0, ALOAD_1]);
-    put(&call(seen_again));
+    put(&code::call(seen_again));
     put(&[ASTORE, FOUND, ALOAD, FOUND]);
-    put(&jump(code::IFNULL, 9, AS_EVER));
+    put(&code::jump(code::IFNULL, 9, AS_EVER));
     put(&[ALOAD, FOUND, ALOAD_0]);
-    put(&jump(code::IF_SAME, 15, ASKS));
+    put(&code::jump(code::IF_SAME, 15, ASKS));
     put(&[ALOAD, FOUND, ARETURN]);
     put(&[ALOAD_2, ALOAD_1]);
     put(&[code::INVOKEINTERFACE, apply[0], apply[1], 2, 0]);
     put(&[ASTORE, FOUND, ALOAD, FOUND]);
-    put(&jump(code::IFNULL, 32, GAVE_NONE));
+    put(&code::jump(code::IFNULL, 32, GAVE_NONE));
     put(&[ALOAD_0, ALOAD_1, ALOAD, FOUND]);
-    put(&call(puts));
+    put(&code::call(puts));
     put(&[ALOAD_0, ALOAD_1, ALOAD, FOUND]);
     put(&[code::INVOKEVIRTUAL, put_there[0], put_there[1], code::POP]);
     put(&[ALOAD, FOUND, ARETURN]);
     put(&[ALOAD_0, ALOAD_1, ALOAD_0, ALOAD_1, ALOAD_2]);
-    put(&call(source));
+    put(&code::call(source));
     put(&[code::CHECKCAST, function[0], function[1], ILOAD_3, ILOAD, 4]);
     put(&[code::INVOKESPECIAL, original[0], original[1]]);
     put(&[ALOAD_0, ALOAD_1]);
-    put(&call(looked));
+    put(&code::call(looked));
     put(&[ARETURN]);
     Some(all)
 }

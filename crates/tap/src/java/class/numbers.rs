@@ -106,24 +106,19 @@ fn instructions(class: &str, constants: &mut Constants) -> Option<Vec<u8>> {
     let long = member(METHOD, NUMBER, ("longValue", "()J"))?;
     let number = constants.class(NUMBER)?.to_be_bytes();
     let mut put = |bytes: &[u8]| all.extend_from_slice(bytes);
-    let call = |called: [u8; 2]| [code::INVOKESTATIC, called[0], called[1]];
-    let jump = |jump: u8, from: u16, to: u16| {
-        let [high, low] = to.wrapping_sub(from).to_be_bytes();
-        [jump, high, low]
-    };
-    put(&call(number_of));
+    put(&code::call(number_of));
     put(&[code::ISTORE_2, code::ILOAD_2, code::ALOAD_1]);
-    put(&call(given));
+    put(&code::call(given));
     put(&[code::LSTORE_3, code::LLOAD_3, code::LCONST_0, code::LCMP]);
-    put(&jump(code::IFLT, 13, MAKES));
+    put(&code::jump(code::IFLT, 13, MAKES));
     put(&[code::ALOAD_1]);
-    put(&call(asks_more));
-    put(&jump(code::IFEQ, 20, GIVES));
+    put(&code::call(asks_more));
+    put(&code::jump(code::IFEQ, 20, GIVES));
     put(&[code::ALOAD_1]);
     put(&[code::INVOKEINTERFACE, next[0], next[1], 1, 0, code::POP]);
-    put(&jump(code::GOTO, 30, ASKS));
+    put(&code::jump(code::GOTO, 30, ASKS));
     put(&[code::ALOAD_0, code::GETFIELD, kind[0], kind[1]]);
-    put(&call(holder));
+    put(&code::call(holder));
     put(&[code::LLOAD_3]);
     put(&[code::INVOKEINTERFACE, begins[0], begins[1], 3, 0]);
     put(&[code::INVOKEINTERFACE, value[0], value[1], 1, 0]);
@@ -133,8 +128,8 @@ fn instructions(class: &str, constants: &mut Constants) -> Option<Vec<u8>> {
     put(&[code::CHECKCAST, number[0], number[1]]);
     put(&[code::INVOKEVIRTUAL, long[0], long[1]]);
     put(&[code::ILOAD_2, code::ALOAD_1]);
-    put(&call(is_taken));
-    put(&jump(code::IFNE, 72, MAKES));
+    put(&code::call(is_taken));
+    put(&code::jump(code::IFNE, 72, MAKES));
     put(&[code::ALOAD, MADE, code::ARETURN]);
     Some(all)
 }
