@@ -140,10 +140,7 @@ impl Coordinator {
     ) -> Self {
         let rules = Rules::Changed(Box::new(retroaction));
         let mut coordinator = Self::with(recording, plan, rules, Some(changes), shapes, true);
-        let recording = Arc::clone(&coordinator.recording);
-        let shapes = Arc::clone(&coordinator.shapes);
-        coordinator.moved.note_read_by(&recording, &shapes);
-        let retried: Vec<Tx> = recording.retried().collect();
+        let retried: Vec<Tx> = coordinator.recording.retried().collect();
         coordinator.leave_out(retried);
         coordinator
     }

@@ -7,7 +7,7 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
-use hindcast_taplog::pins::Caller;
+use hindcast_taplog::pins::{Caller, mixed};
 use libc::{c_char, c_int, c_void};
 
 /// An object, or what stands for one.
@@ -186,11 +186,6 @@ fn is_of_library(path: &[u8]) -> bool {
 fn hash_of(hash: u64, bytes: &[u8]) -> u64 {
     let all = bytes.iter();
     all.fold(hash, |hash, &byte| mixed(hash, u64::from(byte)))
-}
-
-fn mixed(hash: u64, word: u64) -> u64 {
-    let mixed = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed ^ mixed >> 32
 }
 
 #[cfg(test)]

@@ -29,8 +29,6 @@ pub(super) struct Moved {
     varying: HashSet<u64>,
     /// By what transactions begin with: the requests that have such a one, in order.
     sent_by: HashMap<u64, Vec<u32>>,
-    /// Of changed code, by read, in whichever place of a transaction: the same.
-    read_by: HashMap<u64, Vec<u32>>,
     /// Requests of which a read that will still come was over before one that has come, with that
     /// one.
     late: Vec<(Request, Tx)>,
@@ -93,26 +91,12 @@ impl Moved {
         all.len() > 1 && !self.varying.contains(&statement) && all.iter().all(with)
     }
 
-    /// Of a run of changed code: which requests sent a read, in whichever place.
-    pub fn note_read_by(&mut self, recording: &Recording, shapes: &Shapes) {
-        for request in (0..recording.requests.len() as u32).map(Request) {
-            for &tx in recording.own(request) {
-                let statements = shapes.statements(recording.transaction(tx).shape);
-                let all = statements.unwrap_or_default().iter();
-                for &read in all.filter(|&&one| shapes.read(one).is_some()) {
-                    let by = self.read_by.entry(read).or_default();
-                    by.extend((by.last() != Some(&request.0)).then_some(request.0));
-                }
-            }
-        }
-    }
-
     /// Whether each request that begins a transaction so sends a read, too, in the recording or
     /// now, and there are several.
     fn comes_with(&self, read: u64, opening: u64, times: &Times) -> bool {
-        let by = |of: &'_ HashMap<u64, Vec<u32>>, one| of.get(&one).cloned().unwrap_or_default();
-        let (all, with) = (by(&self.sent_by, opening), by(&self.read_by, read));
-        let sent = |one: &u32| with.binary_search(one).is_ok();
+        let all = self.sent_by.get(&opening).map_or(&[][..], Vec::as_slice);
+        let with = times.read_by.get(&read);
+        let sent = |one: &u32| with.is_some_and(|with| with.binary_search(one).is_ok());
         let sends = |one: &u32| {
             let it = (Request(*one), read);
             sent(one) && !times.gone.contains(&it) || times.new.contains(&it)
@@ -133,10 +117,16 @@ impl Moved {
 struct Times {
     gone: HashSet<(Request, u64)>,
     new: HashSet<(Request, u64)>,
+    /// By read, in whichever place of a transaction: the requests that sent it, in order.
+    read_by: HashMap<u64, Vec<u32>>,
 }
 
 impl Times {
-    fn of(requests: impl Iterator<Item = Option<Request>>, reads: &[Option<Differing>]) -> Self {
+    fn of(
+        requests: impl Iterator<Item = Option<Request>>,
+        reads: &[Option<Differing>],
+        read_by: HashMap<u64, Vec<u32>>,
+    ) -> Self {
         let (mut gone, mut new) = (HashSet::new(), HashSet::new());
         for (request, one) in requests.zip(reads) {
             let (Some(request), Some(one)) = (request, one) else {
@@ -145,8 +135,24 @@ impl Times {
             gone.extend(one.gone.iter().map(|&read| (request, read)));
             new.extend(one.new.iter().map(|&read| (request, read)));
         }
-        Self { gone, new }
+        Self { gone, new, read_by }
     }
+}
+
+/// Which requests sent each of these reads, in whichever place.
+fn read_by(reads: &HashSet<u64>, recording: &Recording, shapes: &Shapes) -> HashMap<u64, Vec<u32>> {
+    let mut all: HashMap<u64, Vec<u32>> = HashMap::new();
+    for request in (0..recording.requests.len() as u32).map(Request) {
+        for &tx in recording.own(request) {
+            let statements = shapes.statements(recording.transaction(tx).shape);
+            let statements = statements.unwrap_or_default().iter();
+            for &read in statements.filter(|one| reads.contains(one)) {
+                let by = all.entry(read).or_default();
+                by.extend((by.last() != Some(&request.0)).then_some(request.0));
+            }
+        }
+    }
+    all
 }
 
 impl Coordinator {
@@ -471,7 +477,13 @@ impl Coordinator {
         let all = || reads.iter().flatten();
         let gone: HashSet<u64> = all().flat_map(|one| &one.gone).copied().collect();
         let new: HashSet<u64> = all().flat_map(|one| &one.new).copied().collect();
-        let times = Times::of(changes.differing.iter().map(|one| one.request), &reads);
+        let differing = &gone | &new;
+        let read_by = match differing.is_empty() {
+            true => HashMap::new(),
+            false => read_by(&differing, &self.recording, &self.shapes),
+        };
+        let requests = changes.differing.iter().map(|one| one.request);
+        let times = Times::of(requests, &reads, read_by);
         let moved: Vec<bool> = reads
             .iter()
             .zip(&changes.differing)

@@ -1,9 +1,9 @@
 //! What a transaction was answered, kept until it is known what its request drew.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 use bytes::BytesMut;
+use hindcast_model::uuid_text;
 use hindcast_trace::Micros;
 use hindcast_wire::digest::ResultDigest;
 use hindcast_wire::message::backend::{data_row, parse_data_row};
@@ -222,7 +222,7 @@ fn words_of(bind: &[u8]) -> Vec<u64> {
     for value in bind.parameters.iter().flatten() {
         words.extend(drawn_words(value));
         if let Ok(bytes) = <[u8; 16]>::try_from(*value) {
-            words.push(xxh3_64(uuid_text(&bytes).as_bytes()));
+            words.push(xxh3_64(uuid_text(u128::from_be_bytes(bytes)).as_bytes()));
         }
     }
     words
@@ -231,17 +231,6 @@ fn words_of(bind: &[u8]) -> Vec<u64> {
 fn drawn_words(text: &[u8]) -> impl Iterator<Item = u64> {
     let words = words(text).map(|word| &text[word]);
     words.filter(|word| may_be_generated(word)).map(xxh3_64)
-}
-
-fn uuid_text(bytes: &[u8; 16]) -> String {
-    let mut text = String::with_capacity(36);
-    for (at, byte) in bytes.iter().enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
 }
 
 /// Shorter bytes may be a number or a UUID.

@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use hindcast_taplog::pins::Caller;
+use hindcast_taplog::pins::{Caller, mixed};
 use libc::{c_char, c_void};
 
 use super::{Count, Function, RELEASE, STATE_NOW, STATE_OF_THREAD, State, locked};
@@ -232,9 +232,4 @@ unsafe fn text_of(
         release(text);
         hash
     }
-}
-
-fn mixed(hash: u64, word: u64) -> u64 {
-    let mixed = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed ^ mixed >> 32
 }

@@ -197,7 +197,8 @@ fn split_name(body: &[u8]) -> (&[u8], &[u8]) {
     end.map_or((body, &[]), |end| (&body[..end], &body[end + 1..]))
 }
 
-pub(crate) fn mixed(hash: u64, word: u64) -> u64 {
+/// A hash that goes on with a word.
+pub fn mixed(hash: u64, word: u64) -> u64 {
     let mixed = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ mixed >> 32
 }

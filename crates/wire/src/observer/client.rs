@@ -556,7 +556,6 @@ fn ends_block(kind: &Kind) -> bool {
     )
 }
 
-/// Inserts at a position of the text as the server sees it.
 /// The place of a statement among the steps that lock, if it gives advisory locks back. The server
 /// may give one of them to another session before this one is answered, so the place is that of the
 /// moment at which it is sent. What the client has sent in front of it, and waits for, may take
@@ -568,6 +567,7 @@ fn gives_back(statement: &Statement, tracker: &Outstanding, cx: &Context<'_>) ->
     is_next.then(cx.lock_order)
 }
 
+/// Inserts at a position of the text as the server sees it.
 fn insert(text: &mut Text<'_>, at: usize, inserted: &str) {
     let original = match text.cut {
         Some((start, removed, space)) if at >= start + space => at - space + removed,
