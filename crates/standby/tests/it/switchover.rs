@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use crate::pair::{Pair, told};
-use hindcast_pg::{DatabaseUrl, Lsn};
+use hindcast_pg::{DatabaseUrl, Lsn, quote_identifier};
 use hindcast_standby::fence;
 use hindcast_standby::promote::Missing;
 use hindcast_standby::run::{self, BackupOptions, Ended, Granularity, Options};
@@ -279,9 +279,19 @@ fn what_is_in_the_way_is_told_and_the_primary_goes_on() {
         "BEGIN; INSERT INTO log VALUES (1, 'two phases'); PREPARE TRANSACTION 'in the way'",
     );
     failed(After::Nothing, "in the way");
-    pair.primary("COMMIT PREPARED 'in the way'; CREATE ROLE writes_always; ALTER ROLE writes_always SET default_transaction_read_only = off");
+    pair.primary("COMMIT PREPARED 'in the way'; CREATE ROLE writes_always");
+    // In this database alone: the server is that of other tests too.
+    let writes_always = format!(
+        "ALTER ROLE writes_always IN DATABASE {}",
+        quote_identifier(&pair.database)
+    );
+    pair.primary(&format!(
+        "{writes_always} SET default_transaction_read_only = off"
+    ));
     failed(After::Nothing, "writes_always");
-    pair.primary("ALTER ROLE writes_always RESET default_transaction_read_only");
+    pair.primary(&format!(
+        "{writes_always} RESET default_transaction_read_only"
+    ));
     pair.backup("UPDATE orders SET v = 'not the primary''s' WHERE k = 5");
     failed(After::TakenBack, "public.orders has rows that differ");
     pair.backup("UPDATE orders SET v = 'v' WHERE k = 5");
