@@ -34,6 +34,8 @@ pub enum Refused {
     Go(PathBuf),
     #[error("{} is linked statically: there is no loader that could put a library into it", .0.display())]
     Static(PathBuf),
+    #[error("{} was made by Go and is linked statically: there is no loader that could put a library into it", .0.display())]
+    StaticGo(PathBuf),
     #[error("{} is made for another libc: it is loaded by {}, not by {LOADER}", path.display(), loader.display())]
     Libc { path: PathBuf, loader: PathBuf },
     #[error("{}, which loads {}, is missing", loader.display(), path.display())]
@@ -68,6 +70,7 @@ impl Refused {
             Refused::Static(_) => {
                 "link it dynamically: leave out -static, or -static-pie, or Rust's +crt-static"
             }
+            Refused::StaticGo(_) => "build it with CGO_ENABLED=1, on a machine with a C compiler",
             Refused::Libc { .. } => {
                 "build it against the GNU C library, for instance in a Debian or Fedora container in place of Alpine"
             }
@@ -132,7 +135,11 @@ pub fn kernel() -> String {
 
 /// Whether the program that `image` names can be recorded, and all files that make it up.
 pub fn program(image: &Image) -> Result<Vec<LoadedFile>, Refused> {
-    let loader = loader(&image.path, &Elf::read(&image.path)?)?;
+    let elf = Elf::read(&image.path)?;
+    if elf.go {
+        return Err(Refused::Go(image.path.clone()));
+    }
+    let loader = loader(&image.path, &elf)?;
     privileges(&image.path)?;
     files(image, &loader)
 }
@@ -151,11 +158,11 @@ pub fn loader(path: &Path, elf: &Elf) -> Result<PathBuf, Refused> {
             architecture,
         });
     }
-    if elf.go {
-        return Err(Refused::Go(path.into()));
-    }
     let Some(loader) = elf.interpreter.clone() else {
-        return Err(Refused::Static(path.into()));
+        return Err(match elf.go {
+            true => Refused::StaticGo(path.into()),
+            false => Refused::Static(path.into()),
+        });
     };
     if loader.file_name() != Some(LOADER.as_ref()) {
         return Err(Refused::Libc {
@@ -365,8 +372,8 @@ mod tests {
                 ..elf()
             },
             expect![[r#"
-                /opt/prog was made by Go, whose runtime makes its system calls and its threads without libc
-                Go programs cannot be recorded; record the services around it
+                /opt/prog was made by Go and is linked statically: there is no loader that could put a library into it
+                build it with CGO_ENABLED=1, on a machine with a C compiler
             "#]],
         );
         refused(

@@ -36,13 +36,15 @@
 //! **Where to start reading**: [`hooks::transfers`] for what happens on a read, then
 //! [`descriptors`] and [`thread`].
 //!
-//! **What this crate does not do**: it reads no file and starts no thread, and changes no call but
+//! **What this crate does not do**: it starts no thread, and changes no call but
 //! `connect` to the service's database, where the recorder asks for that, `bind` in a replay, and
 //! those that draw random bytes and read or wait for the wall clock ([`pins`]). Of a Java machine
 //! it changes some classes ([`java`]).
+//! Of a program in Go it changes the functions that make system calls and goroutines (`go`), and
+//! there it reads the program's file.
 //! It does not see what goes by other ways than the functions of libc: system calls made by hand
-//! (Go, which is not preloaded anyway), io_uring, stdio on a socket (that is told). What is
-//! encrypted it sees only where a shared libssl does that ([`tls`]).
+//! elsewhere, io_uring, stdio on a socket (that is told). What is encrypted it sees only where a
+//! shared libssl does that ([`tls`]).
 //!
 //! **The invariant to keep**: with the library loaded, every function returns what it would have
 //! returned without; only the database may be reached by way of the recorder, random bytes may be
@@ -55,6 +57,8 @@ mod callers;
 mod carried;
 mod descriptors;
 mod errno;
+#[cfg(target_arch = "x86_64")]
+mod go;
 mod hooks;
 mod java;
 mod listeners;
@@ -77,7 +81,11 @@ static BEGIN: extern "C" fn(libc::c_int, *const *const libc::c_char) = {
     extern "C" fn begin(_: libc::c_int, arguments: *const *const libc::c_char) {
         process::begin(|| descriptors::begin() && thread::begin());
         // SAFETY: they are the program's, which nobody has changed yet.
-        unsafe { starts::begin(arguments) };
+        unsafe {
+            starts::begin(arguments);
+            #[cfg(target_arch = "x86_64")]
+            go::begin(arguments);
+        }
     }
     begin
 };

@@ -90,6 +90,17 @@ pub unsafe fn draw_for(request: u64, caller: Caller, bytes: *mut u8, length: usi
     draw.is_some_and(|draw| unsafe { fill(draw, bytes, length) })
 }
 
+/// What a runtime draws for itself in this code, if the thread works on a request.
+pub fn order(caller: Caller) -> Option<u64> {
+    let request = turns::of_code();
+    let board = process::board().filter(|_| request != 0 && !turns::is_apart())?;
+    let draw = board.pins().order(request, caller, board.replays())?;
+    let mut number = 0u64;
+    // SAFETY: the memory is ours.
+    let filled = unsafe { fill(draw, (&raw mut number).cast(), size_of::<u64>()) };
+    filled.then_some(number)
+}
+
 /// What stands for the process' number in a generator's seed, if the thread works on a request.
 pub fn process() -> Option<i32> {
     let request = turns::current();

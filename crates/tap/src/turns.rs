@@ -569,6 +569,11 @@ pub fn packed_work(request: u64) -> u64 {
     short(request).map_or(0, |request| 0b11 | request << REQUEST_FROM)
 }
 
+/// Whether what was packed is work on a request.
+pub fn is_packed(packed: u64) -> bool {
+    packed >> REQUEST_FROM != 0
+}
+
 const ASIDE_FROM: u32 = 5;
 const ASIDE: u32 = 3;
 const DESCRIPTOR_FROM: u32 = 7;

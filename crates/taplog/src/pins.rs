@@ -319,16 +319,28 @@ impl Pins {
     /// What stands for the number of the process in a generator's seed, while the process works on
     /// the request. It is not counted among the request's draws.
     pub fn process(&self, request: u64, replays: bool) -> Option<Draw> {
-        let (key, recorded_as) = match replays {
-            false => (self.key.get()?, request),
-            true => {
-                let script = self.script_of(request)?;
-                let recorded_as = script.recorded_as.load(Ordering::Relaxed);
-                (script.key.get()?, recorded_as)
-            }
-        };
+        let (key, recorded_as) = self.recorded(request, replays)?;
         // No draw of the request's own comes so far.
-        (request != 0).then(|| Draw::new(key, recorded_as, COUNT_MASK))
+        Some(Draw::new(key, recorded_as, COUNT_MASK))
+    }
+
+    /// What a runtime draws for itself in this code of a request, such as the order of a table. It
+    /// is the same each time, and not counted: how often it draws depends on what others did.
+    pub fn order(&self, request: u64, caller: Caller, replays: bool) -> Option<Draw> {
+        let (key, recorded_as) = self.recorded(request, replays)?;
+        Some(Draw::by(caller, key, recorded_as, COUNT_MASK))
+    }
+
+    fn recorded(&self, request: u64, replays: bool) -> Option<([u8; KEY], u64)> {
+        if request == 0 {
+            return None;
+        }
+        if !replays {
+            return Some((self.key.get()?, request));
+        }
+        let script = self.script_of(request)?;
+        let recorded_as = script.recorded_as.load(Ordering::Relaxed);
+        Some((script.key.get()?, recorded_as))
     }
 
     /// A request writes this to a database, or to another service.

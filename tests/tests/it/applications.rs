@@ -148,6 +148,20 @@ fn parse_with_logins_is_replayed_each_time() {
     }
 }
 
+/// Go makes its system calls itself, and has threads of its own.
+#[test]
+fn go_with_logins_is_replayed_each_time() {
+    let application = is_replayed_each_time("go", "248 requests", 32, "GET /notes");
+    let index = application.stage.folder().join("index.sql");
+    std::fs::write(&index, "CREATE INDEX ON note (text)").unwrap();
+    let index = index.display().to_string();
+    let index = application.again("retro", &["--migrate", &index, "--json"]);
+    let index: serde_json::Value = serde_json::from_str(&index.assert_code(0).stdout).unwrap();
+    let counts = &index["counts"];
+    let differ = (&counts["responses_changed"], &counts["changed"]);
+    assert_eq!(differ, (&0.into(), &0.into()), "{index}");
+}
+
 /// Nothing can be loaded into a static program: it is recorded from outside, and what it draws in a
 /// replay is learned. Two in three requests carry something that it drew.
 #[test]
@@ -158,6 +172,7 @@ fn a_static_program_with_logins_is_replayed_each_time() {
     let mut command = Command::new(&application.run);
     command
         .args(["serve", &stage.service_port.to_string()])
+        .env("STATIC", "1")
         .env("DATABASE_URL", stage.gateway_url());
     let service = stage.start_service(command);
     let mut load = Command::new(&application.run);
@@ -170,7 +185,7 @@ fn a_static_program_with_logins_is_replayed_each_time() {
     let app = |environment: &str| {
         let url = stage.gateway_url();
         let serve = application.serve().join(" ");
-        format!("{environment} DATABASE_URL={url} exec {serve}")
+        format!("{environment} STATIC=1 DATABASE_URL={url} exec {serve}")
     };
     for _ in 0..REPLAYS {
         let replayed = stage.replay_app(&app(""), &["--keep-going", "--json"]);

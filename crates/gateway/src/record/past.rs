@@ -18,6 +18,9 @@ use crate::pg::{Asked, Driver, First, Flow, Host, SessionStart, take_first};
 const ENCRYPTED: &str = "it is encrypted by other means than OpenSSL's shared libssl, which alone the recorder can \
                          see: connect with sslmode=disable or by the server's Unix socket, or let `hindcast record` \
                          use its gateway";
+const AHEAD: &str = "the server answered what nobody was seen to ask";
+/// Bytes of answers that wait for what they answer: a write is told when it has returned.
+const AHEAD_MAX: usize = 16 << 20;
 const UNKNOWN: &str = "what it began with is not what Postgres' clients begin with";
 
 /// Gives each connection who follows it.
@@ -57,7 +60,11 @@ struct Opening {
 struct Followed {
     driver: RecordingDriver,
     client: BytesMut,
+    /// What the server sent and is no message yet, or answers what the client is yet to be told to
+    /// have sent.
     server: BytesMut,
+    /// When the last of that came.
+    heard: Micros,
     wires: Wires,
 }
 
@@ -143,6 +150,7 @@ impl PastSession {
                         driver,
                         client: packet,
                         server: BytesMut::new(),
+                        heard: at,
                         wires: Wires::default(),
                     };
                     followed.sent(at, None, &rest);
@@ -233,18 +241,38 @@ impl Followed {
         if matches!(flow, Flow::PassThrough) {
             self.client.clear();
         }
+        if !self.server.is_empty() {
+            self.hear();
+        }
     }
 
     fn received(&mut self, at: Micros, bytes: &[u8]) {
-        self.driver.is_at(at, None);
         self.server.extend_from_slice(bytes);
+        self.heard = at;
+        self.hear();
+        if self.server.len() > AHEAD_MAX && self.driver.is_ahead(&self.server) {
+            self.give_up_waiting(at);
+        }
+    }
+
+    fn hear(&mut self) {
+        self.driver.is_at(self.heard, None);
         let flow = self.driver.on_server(&mut self.server, &mut self.wires);
         if matches!(flow, Flow::PassThrough) {
             self.server.clear();
         }
     }
 
+    fn give_up_waiting(&mut self, at: Micros) {
+        self.driver.is_at(at, None);
+        self.driver.give_up(AHEAD.to_owned());
+        self.server.clear();
+    }
+
     fn server_gone(&mut self, at: Micros) {
+        if self.driver.is_ahead(&self.server) {
+            self.give_up_waiting(at);
+        }
         self.driver.is_at(at, None);
         self.driver.on_server_gone(&mut self.wires);
     }

@@ -474,6 +474,13 @@ impl RecordingDriver {
         self.sink.commits_inside(self.session, began, ended, reason);
     }
 
+    /// See [`Observer::is_ahead`].
+    pub fn is_ahead(&self, input: &[u8]) -> bool {
+        self.observer
+            .as_ref()
+            .is_some_and(|observer| observer.is_ahead(input))
+    }
+
     pub fn give_up(&mut self, reason: String) {
         if self.unobserved.is_none() {
             let now = self.now();

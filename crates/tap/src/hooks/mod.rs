@@ -1,10 +1,10 @@
 //! The functions that the program calls instead of libc's.
 
-mod clocks;
-mod descriptors;
+pub mod clocks;
+pub mod descriptors;
 mod loading;
 mod paths;
-mod randomness;
+pub mod randomness;
 mod reserved;
 mod sealing;
 mod threads;

@@ -65,6 +65,8 @@ pub struct Observer {
     to_client: Kept,
     /// When the server last sent something.
     last_heard: Micros,
+    /// What is observed has happened already.
+    is_past: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +84,7 @@ impl Observer {
     pub fn new(options: ObserverOptions) -> Self {
         Self {
             last_heard: 0,
+            is_past: options.passive,
             phase: Phase::Startup,
             tracker: Tracker::new(),
             client: ClientSide::new(&options),
@@ -162,7 +165,8 @@ impl Observer {
         Ok(())
     }
 
-    /// Likewise for what the server sent.
+    /// Likewise for what the server sent. Where that [is ahead](Self::is_ahead), it stays in
+    /// `input` until the client's bytes have come.
     pub fn on_server(
         &mut self,
         input: &mut BytesMut,
@@ -180,6 +184,9 @@ impl Observer {
             let offset = self.server.cursor.offset();
             let tag = input.get(at).copied().unwrap_or(0);
             let failed = ProtocolError::at(Direction::FromServer, tag, offset);
+            if self.is_ahead(&input[at..]) {
+                break Ok(());
+            }
             let piece = match self.server.cursor.next(&input[at..]) {
                 Ok(Some(piece)) => piece,
                 Ok(None) => break Ok(()),
@@ -233,6 +240,30 @@ impl Observer {
             move_run(input, run, at, &mut out.to_client);
         }
         result
+    }
+
+    /// Whether what the server sent answers what the client has not been seen to send. What has
+    /// happened may be told so: while the thread that writes has lost its processor, another one
+    /// has read the answer. What the server says unasked it may say at any time.
+    pub fn is_ahead(&self, input: &[u8]) -> bool {
+        const FATAL: [&[u8]; 2] = [b"VFATAL\0", b"VPANIC\0"];
+        const NEAR: usize = 64;
+        let ends_session = || {
+            let start = &input[..input.len().min(NEAR)];
+            let mut fields = start.windows(FATAL[0].len());
+            fields.any(|at| FATAL.contains(&at))
+        };
+        let answers = || match input.first() {
+            None | Some(b'N' | b'S' | b'A') => false,
+            Some(b'E') => !ends_session(),
+            Some(_) => true,
+        };
+        self.is_past
+            && self.phase == Phase::Following
+            && self.tracker.is_established()
+            && self.tracker.is_quiet()
+            && !self.server.cursor.is_within_message()
+            && answers()
     }
 
     /// The server can be followed no further: `input[run..at]`, what was held back, and all the

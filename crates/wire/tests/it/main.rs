@@ -4,6 +4,7 @@ mod abuse;
 mod between;
 mod drawn;
 mod kept;
+mod past;
 mod scenarios;
 mod server;
 mod support;

@@ -46,7 +46,8 @@ pub fn check(command: &[OsString], outside: impl FnOnce() -> String) -> Result<(
         .map_err(|error| CliError::because("the current folder cannot be found", &error))?;
     let path = std::env::var_os("PATH");
     let found = program::find(command, path.as_deref(), &folder).map_err(|error| cannot(&error))?;
-    preflight::loadable(&found.path).map_err(|error| cannot(&error).hint(outside()))
+    preflight::loadable(&found.path)
+        .map_err(|error| cannot(&error).hint(unseen::rather(&error, outside())))
 }
 
 /// What is loaded into the service.
@@ -95,7 +96,10 @@ impl Service {
                  Hint: {}",
                 program.port,
                 program.why,
-                unseen::hint(trace, postgres, Some(program.port))
+                unseen::rather(
+                    &program.why,
+                    unseen::hint(trace, postgres, Some(program.port))
+                )
             );
         }
     }

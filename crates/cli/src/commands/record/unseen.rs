@@ -85,6 +85,14 @@ pub fn hint(trace: &str, postgres: &str, port: Option<u16>) -> String {
     )
 }
 
+/// A program in Go is easily made one that can be loaded into.
+pub fn rather(why: &Refused, otherwise: String) -> String {
+    match why {
+        Refused::StaticGo(_) => format!("{}; or {otherwise}", why.hint()),
+        _ => otherwise,
+    }
+}
+
 fn why_not(path: &Path) -> Option<Refused> {
     let refused = preflight::loadable(path).err();
     refused.filter(|why| !matches!(why, Refused::Unreadable(_)))

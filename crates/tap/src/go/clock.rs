@@ -1,0 +1,154 @@
+//! The clock, which Go reads by the vDSO.
+//!
+//! Go finds the functions of the vDSO by their names, in the image that the auxiliary vector names.
+//! It is given a copy, in which the clock's function is ours. The others are where they were. The
+//! one that draws random bytes is not there: then Go makes the system call, which is seen.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use libc::{c_int, timespec};
+
+use super::goroutines::for_code;
+use super::vectors::{Segment, Vectors};
+use crate::hooks::clocks;
+
+/// The clock's function of the vDSO; 0: the system call is made.
+pub static REAL: AtomicUsize = AtomicUsize::new(0);
+
+/// Puts the copy in the place of the vDSO. Where that cannot be done Go reads the real clock.
+/// `ours`: the function that it calls.
+pub fn replace(vectors: &Vectors, ours: *const ()) -> Option<()> {
+    let entry = vectors.entry(libc::AT_SYSINFO_EHDR)?;
+    let real = vectors.value(libc::AT_SYSINFO_EHDR)?;
+    // SAFETY: the vDSO is mapped, all of its one segment; a copy is as long.
+    unsafe {
+        let copy = copied(real)?;
+        let image = Vdso::of(copy)?;
+        for symbol in image.symbols() {
+            let address = real.wrapping_add(symbol.value);
+            let is = |name: &[u8]| image.name(symbol) == name;
+            if is(b"__vdso_clock_gettime") {
+                REAL.store(address, Ordering::Relaxed);
+                symbol.value = (ours as usize).wrapping_sub(copy);
+            } else if is(b"__vdso_getrandom") {
+                symbol.section = 0;
+            } else if symbol.section != 0 {
+                symbol.value = address.wrapping_sub(copy);
+            }
+        }
+        if REAL.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        (*entry)[1] = copy as u64;
+    }
+    Some(())
+}
+
+#[repr(C)]
+struct Symbol {
+    name: u32,
+    info: u8,
+    other: u8,
+    section: u16,
+    value: usize,
+    size: usize,
+}
+
+struct Vdso {
+    symbols: *mut Symbol,
+    count: usize,
+    names: *const u8,
+}
+
+const HEADER: usize = 64;
+
+/// # Safety
+/// An image is mapped there.
+unsafe fn segments(image: usize) -> Option<&'static [Segment]> {
+    // SAFETY: as the caller promises; where they are and how many its header says.
+    unsafe {
+        let head = std::slice::from_raw_parts(image as *const u8, HEADER);
+        let at = usize::from_le_bytes(*head.get(32..)?.first_chunk()?);
+        let count = u16::from_le_bytes(*head.get(56..)?.first_chunk()?);
+        let first = image.checked_add(at)? as *const Segment;
+        Some(std::slice::from_raw_parts(first, usize::from(count)))
+    }
+}
+
+/// # Safety
+/// The vDSO is mapped there.
+unsafe fn copied(real: usize) -> Option<usize> {
+    // SAFETY: as the caller promises. The memory is new.
+    unsafe {
+        let is_loaded = |one: &&Segment| one.kind == libc::PT_LOAD;
+        let load = segments(real)?.iter().find(is_loaded)?;
+        if (load.offset, load.address) != (0, 0) {
+            return None;
+        }
+        let copy = libc::mmap(
+            std::ptr::null_mut(),
+            load.memory,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        );
+        if copy == libc::MAP_FAILED {
+            return None;
+        }
+        (real as *const u8).copy_to_nonoverlapping(copy.cast(), load.memory);
+        Some(copy as usize)
+    }
+}
+
+impl Vdso {
+    /// # Safety
+    /// A copy of it is there.
+    unsafe fn of(image: usize) -> Option<Self> {
+        const STRINGS: usize = 5;
+        const SYMBOLS: usize = 6;
+        // SAFETY: as the caller promises; the kernel's image is a valid one.
+        unsafe {
+            let is_dynamic = |one: &&Segment| one.kind == libc::PT_DYNAMIC;
+            let dynamic = segments(image)?.iter().find(is_dynamic)?;
+            let first = image.checked_add(dynamic.offset)? as *const [usize; 2];
+            let all = std::slice::from_raw_parts(first, dynamic.size / size_of::<[usize; 2]>());
+            let at = |tag| {
+                let entry = all.iter().find(|entry| entry[0] == tag)?;
+                image.checked_add(entry[1])
+            };
+            let (names, symbols) = (at(STRINGS)?, at(SYMBOLS)?);
+            // The linker puts the names behind the symbols.
+            let length = names.checked_sub(symbols)?;
+            Some(Self {
+                symbols: symbols as *mut Symbol,
+                count: length / size_of::<Symbol>(),
+                names: names as *const u8,
+            })
+        }
+    }
+
+    fn symbols(&self) -> &'static mut [Symbol] {
+        // SAFETY: as for `of`; nobody else has the copy.
+        unsafe { std::slice::from_raw_parts_mut(self.symbols, self.count) }
+    }
+
+    fn name(&self, symbol: &Symbol) -> &'static [u8] {
+        // SAFETY: names end with a zero.
+        unsafe { std::ffi::CStr::from_ptr(self.names.add(symbol.name as usize).cast()) }.to_bytes()
+    }
+}
+
+/// The wall clock is read by what a goroutine runs, or by the runtime.
+pub unsafe extern "C" fn read(
+    clock: c_int,
+    time: *mut timespec,
+    goroutine: usize,
+    frame: usize,
+) -> c_int {
+    // The frame is that of Go's function, on the goroutine's stack.
+    for_code(goroutine, frame, || {
+        // SAFETY: what the caller gave.
+        unsafe { clocks::clock_gettime(clock, time) }
+    })
+}

@@ -1,0 +1,235 @@
+//! Changes of the program's code.
+//!
+//! ```text
+//!   a function of Go    its first bytes ─────▶ jmp near
+//!   near                jmp entry                      (one of entries)
+//!                       the first bytes; jmp behind them in the function
+//! ```
+//!
+//! Near is memory within the reach of a jump. What is moved there is what Go's compiler puts at the
+//! beginning of functions, and nothing else.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::entries;
+use super::image::{Function, Image, SYSCALL};
+
+const PAGE: usize = 4096;
+/// What the entry does itself of the function that makes system calls, up to the comparison.
+const SYSCALL_MOVED: usize = SYSCALL.len() - 6;
+/// The jump in a function.
+const JUMP: usize = 5;
+
+pub struct Changes {
+    syscall: usize,
+    goroutine: (usize, Start),
+    random: Option<(usize, Start)>,
+}
+
+/// The first instructions of a function.
+struct Start {
+    length: usize,
+    /// Where the stack is too small: where the jump's distance stands, and where it goes.
+    grows: Option<(usize, usize)>,
+}
+
+impl Changes {
+    /// `None` if something is not as it is known.
+    pub fn of(image: &Image) -> Option<Self> {
+        let now = image.address(Function::Now)?;
+        entries::set_running(running(now)?);
+        let goroutine = image.address(Function::NewGoroutine)?;
+        let random = image.address(Function::Random);
+        Some(Self {
+            syscall: image.address(Function::Syscall)?,
+            goroutine: (goroutine, start(goroutine)?),
+            random: random.and_then(|at| Some((at, start(at)?))),
+        })
+    }
+
+    pub fn make(&self) -> Option<()> {
+        let mut near = Near::to(self.syscall)?;
+        entries::BEHIND_SYSCALL.store(self.syscall + SYSCALL_MOVED, Ordering::Relaxed);
+        near.moves(&self.goroutine, &entries::NEW_GOROUTINE)?;
+        let mut jumps = vec![
+            (self.syscall, near.jump(entries::syscall as *const ())?),
+            (
+                self.goroutine.0,
+                near.jump(entries::new_goroutine as *const ())?,
+            ),
+        ];
+        if let Some(random) = &self.random {
+            near.moves(random, &entries::RANDOM)?;
+            jumps.push((random.0, near.jump(entries::random as *const ())?));
+        }
+        let is_done = near.finish() && jumps.into_iter().all(|(at, near)| replace(at, near));
+        is_done.then_some(())
+    }
+}
+
+/// # Safety
+/// The program's code is there.
+unsafe fn code(at: usize, length: usize) -> &'static [u8] {
+    // SAFETY: as the caller promises.
+    unsafe { std::slice::from_raw_parts(at as *const u8, length) }
+}
+
+/// Where the runtime has which goroutine a thread runs, as a distance within what it has of a
+/// thread. The function that reads the clock changes to the thread's own stack, as the entries do,
+/// and so says where all that is.
+fn running(now: usize) -> Option<usize> {
+    /// What it has of the thread is at this distance in what it has of a goroutine.
+    const THREAD: [u8; 4] = [0x49, 0x8b, 0x5e, 0x30];
+    /// If it runs, over this: the thread's first goroutine, and its stack.
+    const CHANGES: [u8; 9] = [0x75, 0x07, 0x48, 0x8b, 0x13, 0x48, 0x8b, 0x62, 0x38];
+    const COMPARES: [u8; 3] = [0x4c, 0x3b, 0xb3];
+    const LONG: usize = 7;
+    // SAFETY: the function is longer.
+    let code = unsafe { code(now, 128) };
+    code.windows(THREAD.len()).find(|at| *at == THREAD)?;
+    let changes = code.windows(CHANGES.len()).position(|at| at == CHANGES)?;
+    let compares = code.get(changes.checked_sub(LONG)?..changes)?;
+    let distance = compares.strip_prefix(&COMPARES)?.first_chunk()?;
+    usize::try_from(u32::from_le_bytes(*distance)).ok()
+}
+
+fn start(at: usize) -> Option<Start> {
+    // SAFETY: each of these functions is longer.
+    start_of(unsafe { code(at, 32) }, at)
+}
+
+fn start_of(code: &[u8], at: usize) -> Option<Start> {
+    const COMPARES: [u8; 4] = [0x49, 0x3b, 0x66, 0x10];
+    const FRAME: [u8; 4] = [0x55, 0x48, 0x89, 0xe5];
+    const ROOM: [u8; 3] = [0x48, 0x83, 0xec];
+    const MUCH_ROOM: [u8; 3] = [0x48, 0x81, 0xec];
+    if let Some(then) = code.strip_prefix(&COMPARES) {
+        let (length, far) = match then {
+            [0x76, near, ..] => (6, i64::from(*near as i8)),
+            [0x0f, 0x86, far @ ..] => (10, i64::from(i32::from_le_bytes(*far.first_chunk()?))),
+            _ => return None,
+        };
+        let behind = i64::try_from(at.checked_add(length)?).ok()?;
+        let to = usize::try_from(behind.checked_add(far)?).ok()?;
+        return Some(Start {
+            length,
+            grows: Some((COMPARES.len(), to)),
+        });
+    }
+    let then = code.strip_prefix(&FRAME)?;
+    let more = if then.starts_with(&ROOM) {
+        4
+    } else if then.starts_with(&MUCH_ROOM) {
+        7
+    } else {
+        return None;
+    };
+    Some(Start {
+        length: FRAME.len() + more,
+        grows: None,
+    })
+}
+
+/// A page of code near the program's.
+struct Near {
+    page: usize,
+    used: usize,
+}
+
+impl Near {
+    fn to(code: usize) -> Option<Self> {
+        const STEP: usize = 1 << 20;
+        const REACH: usize = 1 << 29;
+        let base = code & !(STEP - 1);
+        let below = (1..).map(|step| base.wrapping_sub(step * STEP));
+        let above = (1..).map(|step| base.wrapping_add(step * STEP));
+        let tries = below.zip(above).flat_map(|(below, above)| [below, above]);
+        for place in tries.take(2 * REACH / STEP) {
+            // SAFETY: new memory, where there is none.
+            let page = unsafe {
+                libc::mmap(
+                    place as *mut libc::c_void,
+                    PAGE,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE,
+                    -1,
+                    0,
+                )
+            };
+            if page == place as *mut libc::c_void {
+                return Some(Self {
+                    page: place,
+                    used: 0,
+                });
+            }
+        }
+        None
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Option<usize> {
+        let at = self.page.checked_add(self.used)?;
+        let used = self.used.checked_add(bytes.len())?;
+        if used > PAGE {
+            return None;
+        }
+        // SAFETY: there is room for so many, and nobody runs it yet.
+        unsafe { (at as *mut u8).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        self.used = used;
+        Some(at)
+    }
+
+    /// A jump to anywhere.
+    fn jump(&mut self, to: *const ()) -> Option<usize> {
+        let at = self.put(&[0xff, 0x25, 0, 0, 0, 0])?;
+        self.put(&(to as usize).to_le_bytes())?;
+        Some(at)
+    }
+
+    /// The beginning of a function, and a jump to the rest of it.
+    fn moves(&mut self, (at, start): &(usize, Start), whole: &AtomicUsize) -> Option<()> {
+        // SAFETY: they were looked at.
+        let bytes = unsafe { code(*at, start.length) };
+        let moved = match start.grows {
+            None => self.put(bytes)?,
+            Some((compares, to)) => {
+                let moved = self.put(bytes.get(..compares)?)?;
+                // Over the jump that is behind it, or on to that.
+                self.put(&[0x77, 14])?;
+                self.jump(to as *const ())?;
+                moved
+            }
+        };
+        self.jump((at + start.length) as *const ())?;
+        whole.store(moved, Ordering::Relaxed);
+        Some(())
+    }
+
+    fn finish(&self) -> bool {
+        // SAFETY: the page is ours.
+        unsafe { protect(self.page, 1, libc::PROT_READ | libc::PROT_EXEC) }
+    }
+}
+
+unsafe fn protect(page: usize, pages: usize, how: libc::c_int) -> bool {
+    // SAFETY: as the caller promises, who knows what is there.
+    unsafe { libc::mprotect(page as *mut libc::c_void, pages * PAGE, how) == 0 }
+}
+
+fn replace(at: usize, near: usize) -> bool {
+    let distance = near.wrapping_sub(at.wrapping_add(JUMP)) as isize;
+    let Ok(distance) = i32::try_from(distance) else {
+        return false;
+    };
+    let mut jump = [0xe9, 0, 0, 0, 0];
+    jump[1..].copy_from_slice(&distance.to_le_bytes());
+    // The jump may reach into the next page.
+    let page = at & !(PAGE - 1);
+    // SAFETY: the program's code, which nobody runs yet.
+    unsafe {
+        if !protect(page, 2, libc::PROT_READ | libc::PROT_WRITE) {
+            return false;
+        }
+        (at as *mut u8).copy_from_nonoverlapping(jump.as_ptr(), JUMP);
+        protect(page, 2, libc::PROT_READ | libc::PROT_EXEC)
+    }
+}

@@ -1,0 +1,178 @@
+//! Where Go's code comes in, with its arguments in Go's registers, and goes back.
+//!
+//! Go calls with `r14` the goroutine and `xmm15` zero, and keeps only those, `rsp` and `rbp`. A
+//! goroutine's stack is small, so the thread's own is changed to, as the runtime does where it
+//! calls C: that of the thread's first goroutine. Who runs on that already, or in a signal handler,
+//! stays on the stack that it has.
+
+use std::arch::naked_asm;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::{calls, clock, goroutines};
+use crate::{pins, turns};
+
+/// In what the runtime has of a thread, where the goroutine is that it runs.
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+/// Where the function goes on that makes system calls.
+pub static BEHIND_SYSCALL: AtomicUsize = AtomicUsize::new(0);
+/// The functions that were changed, as they were.
+pub static NEW_GOROUTINE: AtomicUsize = AtomicUsize::new(0);
+pub static RANDOM: AtomicUsize = AtomicUsize::new(0);
+
+pub fn set_running(distance: usize) {
+    RUNNING.store(distance, Ordering::Relaxed);
+}
+
+/// A system call: its number in `rax`, its arguments in `rbx`, `rcx`, `rdi`, `rsi`, `r8` and `r9`.
+#[unsafe(naked)]
+pub unsafe extern "C" fn syscall() {
+    naked_asm!(
+        "cmp rax, {count}",
+        "jae 2f",
+        "lea r12, [rip + {wanted}]",
+        "cmp byte ptr [r12 + rax], 0",
+        "je 2f",
+        "mov r12, rsp",
+        "mov r13, [r14 + 0x30]",
+        "mov r10, [rip + {running}]",
+        "cmp r14, [r13 + r10]",
+        "jne 3f",
+        "mov r10, [r13]",
+        "mov rsp, [r10 + 0x38]",
+        "3: and rsp, -16",
+        // Eight arguments of C, of which the last two are on the stack, and one more word.
+        "sub rsp, 8",
+        "push rbp",
+        "push r14",
+        "push r9",
+        "mov r9, r8",
+        "mov r8, rsi",
+        "mov r10, rcx",
+        "mov rcx, rdi",
+        "mov rdx, r10",
+        "mov rsi, rbx",
+        "mov rdi, rax",
+        "call {call}",
+        "mov rsp, r12",
+        "xorps xmm15, xmm15",
+        "xor edx, edx",
+        "jmp qword ptr [rip + {behind}]",
+        // As the function has it.
+        "2: mov r10, rsi",
+        "mov rdx, rdi",
+        "mov rsi, rcx",
+        "mov rdi, rbx",
+        "syscall",
+        "jmp qword ptr [rip + {behind}]",
+        count = const calls::COUNT,
+        wanted = sym calls::WANTED,
+        running = sym RUNNING,
+        call = sym calls::call,
+        behind = sym BEHIND_SYSCALL,
+    )
+}
+
+/// `newproc1`: makes a goroutine, in `rax`, for the one in `rbx`. It runs on the thread's own
+/// stack, and may store its arguments above the address that it returns to.
+#[unsafe(naked)]
+pub unsafe extern "C" fn new_goroutine() {
+    naked_asm!(
+        "sub rsp, 0x58",
+        "mov [rsp + 0x48], rbx",
+        "call qword ptr [rip + {whole}]",
+        "mov [rsp + 0x40], rax",
+        "mov rdi, rax",
+        "mov rsi, [rsp + 0x48]",
+        "mov rbx, rsp",
+        "and rsp, -16",
+        "call {begins}",
+        "mov rsp, rbx",
+        "mov rax, [rsp + 0x40]",
+        "xorps xmm15, xmm15",
+        "add rsp, 0x58",
+        "ret",
+        whole = sym NEW_GOROUTINE,
+        begins = sym begins,
+    )
+}
+
+extern "C" fn begins(goroutine: usize, by: usize) {
+    goroutines::begins(goroutine, by);
+}
+
+/// `rand`: gives a random number in `rax`.
+#[unsafe(naked)]
+pub unsafe extern "C" fn random() {
+    naked_asm!(
+        "mov r12, rsp",
+        "mov r13, [r14 + 0x30]",
+        "mov r10, [rip + {running}]",
+        "cmp r14, [r13 + r10]",
+        "jne 3f",
+        "mov r10, [r13]",
+        "mov rsp, [r10 + 0x38]",
+        "3: and rsp, -16",
+        "mov rdi, r14",
+        "mov rsi, rbp",
+        "mov rdx, [r12]",
+        "call {draw}",
+        "mov rsp, r12",
+        "xorps xmm15, xmm15",
+        "test rdx, rdx",
+        "je 2f",
+        "ret",
+        "2: jmp qword ptr [rip + {whole}]",
+        running = sym RUNNING,
+        draw = sym draw,
+        whole = sym RANDOM,
+    )
+}
+
+#[repr(C)]
+struct Drawn {
+    number: u64,
+    is_drawn: u64,
+}
+
+/// `returns`: where to.
+extern "C" fn draw(goroutine: usize, frame: usize, returns: usize) -> Drawn {
+    let drawn = match goroutines::is_at_work(goroutine) {
+        true => goroutines::for_code(goroutine, frame, || drawn(returns)),
+        false => None,
+    };
+    Drawn {
+        number: drawn.unwrap_or(0),
+        is_drawn: u64::from(drawn.is_some()),
+    }
+}
+
+fn drawn(returns: usize) -> Option<u64> {
+    if goroutines::is_runtime(returns) {
+        return pins::order(turns::caller()?);
+    }
+    let mut number = 0u64;
+    let (bytes, length) = ((&raw mut number).cast(), size_of::<u64>());
+    // SAFETY: the memory is ours.
+    let is_drawn = pins::is_of_request() && unsafe { pins::draw(bytes, length) };
+    is_drawn.then_some(number)
+}
+
+/// The vDSO's `clock_gettime`, which Go calls as C. Whoever reads another clock than the first, the
+/// wall clock, comes often.
+#[unsafe(naked)]
+pub unsafe extern "C" fn clock() {
+    naked_asm!(
+        "test edi, edi",
+        "je 2f",
+        "jmp qword ptr [rip + {real}]",
+        "2: sub rsp, 8",
+        "mov rdx, r14",
+        "mov rcx, rbp",
+        "call {read}",
+        "add rsp, 8",
+        "xorps xmm15, xmm15",
+        "ret",
+        real = sym clock::REAL,
+        read = sym clock::read,
+    )
+}

@@ -1,0 +1,184 @@
+//! What each goroutine works on, and what code it runs.
+//!
+//! A goroutine is known by the address of what the runtime has of it. The runtime never gives that
+//! memory back: it is used for the next goroutine, which is told when it begins.
+
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use hindcast_taplog::pins::Caller;
+
+use super::image::Image;
+use crate::turns;
+
+/// Goroutines at a time of which something is known; a power of two.
+const PLACES: usize = 1 << 18;
+/// So far is looked for one's place.
+const STEPS: usize = 64;
+
+#[repr(C)]
+struct Place {
+    goroutine: AtomicUsize,
+    /// As [`turns::packed`] has it.
+    work: AtomicU64,
+}
+
+static PLACE: AtomicPtr<Place> = AtomicPtr::new(std::ptr::null_mut());
+static IMAGE: AtomicPtr<Image> = AtomicPtr::new(std::ptr::null_mut());
+static IS_READY: AtomicBool = AtomicBool::new(false);
+
+pub fn begin(image: Image) -> bool {
+    let length = PLACES.saturating_mul(size_of::<Place>());
+    // SAFETY: new memory, of which only what is used is made.
+    let places = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            length,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if places == libc::MAP_FAILED {
+        return false;
+    }
+    PLACE.store(places.cast(), Ordering::Relaxed);
+    IMAGE.store(Box::into_raw(Box::new(image)), Ordering::Relaxed);
+    IS_READY.store(true, Ordering::Release);
+    true
+}
+
+fn places() -> &'static [Place] {
+    match IS_READY.load(Ordering::Acquire) {
+        false => &[],
+        // SAFETY: there is room for so many, and zeros are one.
+        true => unsafe { std::slice::from_raw_parts(PLACE.load(Ordering::Relaxed), PLACES) },
+    }
+}
+
+/// `None` if there are too many.
+fn place_of(goroutine: usize, makes: bool) -> Option<&'static Place> {
+    let places = places();
+    // They are some 400 bytes each.
+    let first = (goroutine >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    for step in 0..STEPS {
+        let place = places.get(first.wrapping_add(step) & (PLACES - 1))?;
+        match place.goroutine.load(Ordering::Relaxed) {
+            known if known == goroutine => return Some(place),
+            0 if !makes => return None,
+            0 => {
+                let turn = (Ordering::Relaxed, Ordering::Relaxed);
+                match place
+                    .goroutine
+                    .compare_exchange(0, goroutine, turn.0, turn.1)
+                {
+                    Ok(_) => return Some(place),
+                    Err(other) if other == goroutine => return Some(place),
+                    Err(_) => {}
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// From here on the thread does what the goroutine does.
+fn take_up(goroutine: usize) {
+    let work = place_of(goroutine, false).map_or(0, |place| place.work.load(Ordering::Relaxed));
+    turns::unpack(work);
+}
+
+/// And from here on something else.
+fn put_down(goroutine: usize) {
+    let work = turns::packed();
+    // One that works on nothing, and has not been told of, needs no place.
+    if let Some(place) = place_of(goroutine, turns::is_packed(work)) {
+        place.work.store(work, Ordering::Relaxed);
+    }
+    turns::ends();
+}
+
+/// What a goroutine does, with the turn that is the goroutine's.
+pub fn for_goroutine<T>(goroutine: usize, what: impl FnOnce() -> T) -> T {
+    take_up(goroutine);
+    let done = what();
+    put_down(goroutine);
+    done
+}
+
+/// The same of what draws or reads the clock: it matters which code does. `frame`: the frame
+/// pointer of that.
+pub fn for_code<T>(goroutine: usize, frame: usize, what: impl FnOnce() -> T) -> T {
+    for_goroutine(goroutine, || {
+        let is_needed = turns::current() != 0;
+        turns::set_caller(is_needed.then(|| caller(goroutine, frame)));
+        let done = what();
+        turns::set_caller(None);
+        done
+    })
+}
+
+/// A goroutine was made by another one, and has not begun. It may have the memory of one that has
+/// ended.
+pub fn begins(goroutine: usize, by: usize) {
+    take_up(by);
+    let request = turns::in_hand();
+    turns::ends();
+    let work = match request {
+        0 => 0,
+        _ => turns::packed_work(request),
+    };
+    if let Some(place) = place_of(goroutine, work != 0) {
+        place.work.store(work, Ordering::Relaxed);
+    }
+}
+
+/// Whether it works on a request, as far as can be seen at a glance.
+pub fn is_at_work(goroutine: usize) -> bool {
+    place_of(goroutine, false)
+        .is_some_and(|place| turns::is_packed(place.work.load(Ordering::Relaxed)))
+}
+
+fn image() -> Option<&'static Image> {
+    // SAFETY: it is set once, and stays.
+    unsafe { IMAGE.load(Ordering::Relaxed).as_ref() }
+}
+
+/// Whether a call that returns there was made by the runtime.
+pub fn is_runtime(returns: usize) -> bool {
+    let name = image().and_then(|image| image.name_at(returns));
+    name.is_some_and(|name| name.starts_with(b"runtime.") || name.starts_with(b"internal/runtime/"))
+}
+
+/// Frames that tell what code asks for something.
+const FRAMES: usize = 8;
+
+/// What code asks that a goroutine runs, by the names of the functions that it is in.
+fn caller(goroutine: usize, frame: usize) -> Caller {
+    let Some(image) = image() else {
+        return Caller::UNKNOWN;
+    };
+    // SAFETY: what the runtime has of a goroutine begins with the bounds of its stack.
+    let [low, high] = unsafe { *(goroutine as *const [usize; 2]) };
+    let mut hash = 0u64;
+    let mut at = frame;
+    for _ in 0..FRAMES {
+        // A frame pointer, and where the call returns to.
+        let is_inside = at >= low && at.saturating_add(16) <= high && at.is_multiple_of(8);
+        if !is_inside {
+            break;
+        }
+        // SAFETY: it is within the stack, which nobody moves while the goroutine is in here.
+        let [next, returns] = unsafe { *(at as *const [usize; 2]) };
+        let Some(function) = image.function_at(returns) else {
+            break;
+        };
+        hash = hash.rotate_left(9) ^ function;
+        if next <= at {
+            break;
+        }
+        at = next;
+    }
+    Caller::of(hash)
+}

@@ -1,0 +1,261 @@
+//! The program's functions, as Go's linker has noted them for the runtime's own tracebacks.
+//!
+//! ```text
+//!   section headers (in the file) ──▶ .gopclntab, .text
+//!   pclntab    header   names of functions   …   (entry, where it is described) of each, in order
+//! ```
+//!
+//! Entries count from the beginning of Go's code. Up to Go 1.25 the table says where that is; it is
+//! also known by where [`SYSCALL`] is, whose bytes are the same in each version.
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::vectors::Vectors;
+
+/// Of Go 1.20 and later.
+const MAGIC: u32 = 0xffff_fff1;
+/// What makes a system call: the arguments into the kernel's registers, the call, and its result
+/// compared with the last error.
+pub const SYSCALL: [u8; 20] = [
+    0x49, 0x89, 0xf2, 0x48, 0x89, 0xfa, 0x48, 0x89, 0xce, 0x48, 0x89, 0xdf, 0x0f, 0x05, 0x48, 0x3d,
+    0x01, 0xf0, 0xff, 0xff,
+];
+
+/// Functions that are looked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Function {
+    Syscall,
+    Now,
+    NewGoroutine,
+    Random,
+}
+
+impl Function {
+    fn named(name: &[u8]) -> Option<Self> {
+        Some(match name {
+            // It has moved twice.
+            b"internal/runtime/syscall/linux.Syscall6"
+            | b"internal/runtime/syscall.Syscall6"
+            | b"runtime/internal/syscall.Syscall6" => Self::Syscall,
+            b"time.now" => Self::Now,
+            b"runtime.newproc1" => Self::NewGoroutine,
+            b"runtime.rand" => Self::Random,
+            _ => return None,
+        })
+    }
+}
+
+pub struct Image {
+    /// Where Go's code begins.
+    text: usize,
+    table: &'static [u8],
+    found: [(Function, u32); 4],
+    count: usize,
+    known: Box<[AtomicU64]>,
+}
+
+/// Names that are kept; a power of two.
+const KNOWN: usize = 1 << 12;
+
+/// A part of the program's memory.
+struct Part {
+    start: usize,
+    length: usize,
+}
+
+impl Part {
+    /// # Safety
+    /// The program is mapped there, and is not changed.
+    unsafe fn bytes(&self) -> &'static [u8] {
+        // SAFETY: as the caller promises.
+        unsafe { std::slice::from_raw_parts(self.start as *const u8, self.length) }
+    }
+}
+
+impl Image {
+    /// `None` if it is none of Go's, or of a version that is not known.
+    pub fn of_program(vectors: &Vectors) -> Option<Self> {
+        let bias = vectors.is_go()?;
+        let (table, code) = sections(bias)?;
+        // SAFETY: sections of the program that it needs to run.
+        let (table, code) = unsafe { (table.bytes(), (code.start, code.bytes())) };
+        Self::of(table, code)
+    }
+
+    /// `code`: where it is, and its bytes.
+    fn of(table: &'static [u8], code: (usize, &[u8])) -> Option<Self> {
+        let mut image = Self {
+            text: 0,
+            table,
+            found: [(Function::Syscall, u32::MAX); 4],
+            count: 0,
+            known: (0..KNOWN).map(|_| AtomicU64::new(0)).collect(),
+        };
+        if number(table, 0)? != MAGIC || *table.get(7)? != 8 {
+            return None;
+        }
+        for nth in 0..image.functions()? {
+            let (entry, name) = image.function(nth)?;
+            if let Some(function) = Function::named(name) {
+                *image.found.get_mut(image.count)? = (function, entry);
+                image.count += 1;
+            }
+            if image.count == image.found.len() {
+                break;
+            }
+        }
+        let at = code.1.windows(SYSCALL.len()).position(|at| at == SYSCALL)?;
+        image.text = code
+            .0
+            .checked_add(at)?
+            .checked_sub(image.entry(Function::Syscall)? as usize)?;
+        Some(image)
+    }
+
+    fn entry(&self, function: Function) -> Option<u32> {
+        let mut all = self.found.iter().take(self.count);
+        all.find(|(of, _)| *of == function).map(|(_, entry)| *entry)
+    }
+
+    /// Where a function begins.
+    pub fn address(&self, function: Function) -> Option<usize> {
+        self.text.checked_add(self.entry(function)? as usize)
+    }
+
+    fn functions(&self) -> Option<usize> {
+        word(self.table, 8)
+    }
+
+    /// The entry of a function, and its name.
+    fn function(&self, nth: usize) -> Option<(u32, &'static [u8])> {
+        let functions = self.table.get(word(self.table, 64)?..)?;
+        let at = nth.checked_mul(8)?;
+        let described = number(functions, at.checked_add(4)?)? as usize;
+        let name = number(functions, described.checked_add(4)?)? as usize;
+        let names = self.table.get(word(self.table, 32)?..)?;
+        let name = CStr::from_bytes_until_nul(names.get(name..)?).ok()?;
+        Some((number(functions, at)?, name.to_bytes()))
+    }
+
+    /// The name of the function that an address is in, as a hash; `None`: it is in none.
+    pub fn function_at(&self, address: usize) -> Option<u64> {
+        let offset = u32::try_from(address.checked_sub(self.text)?).ok()?;
+        // Half of it says which address it is of.
+        let place = self.known.get(offset as usize & (KNOWN - 1))?;
+        let known = place.load(Ordering::Relaxed);
+        if known >> 32 == u64::from(offset) && known as u32 != 0 {
+            return Some(known & 0xffff_ffff);
+        }
+        let name = self.find(offset)?;
+        let hash = hash(name) & 0xffff_ffff | 1;
+        place.store(u64::from(offset) << 32 | hash, Ordering::Relaxed);
+        Some(hash)
+    }
+
+    pub fn name_at(&self, address: usize) -> Option<&'static [u8]> {
+        self.find(u32::try_from(address.checked_sub(self.text)?).ok()?)
+    }
+
+    fn find(&self, offset: u32) -> Option<&'static [u8]> {
+        let (mut low, mut high) = (0, self.functions()?);
+        if offset >= self.end(high)? {
+            return None;
+        }
+        while high.checked_sub(low)? > 1 {
+            let middle = low + (high - low) / 2;
+            match self.end(middle)? <= offset {
+                true => low = middle,
+                false => high = middle,
+            }
+        }
+        Some(self.function(low)?.1)
+    }
+
+    /// Where the function of this number begins, and the one before it ends.
+    fn end(&self, nth: usize) -> Option<u32> {
+        let functions = self.table.get(word(self.table, 64)?..)?;
+        number(functions, nth.checked_mul(8)?)
+    }
+}
+
+pub fn hash(name: &[u8]) -> u64 {
+    name.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    let four = bytes.get(at..)?.first_chunk()?;
+    Some(u32::from_le_bytes(*four))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<usize> {
+    let eight = bytes.get(at..)?.first_chunk()?;
+    usize::try_from(u64::from_le_bytes(*eight)).ok()
+}
+
+/// The table and the code, as the program's file says; that part of it is not in memory.
+fn sections(bias: usize) -> Option<(Part, Part)> {
+    const HEADER: usize = 64;
+    let file = File::open(c"/proc/self/exe")?;
+    let mut head = [0; HEADER];
+    file.read(&mut head, 0)?;
+    let size = usize::from(u16::from_le_bytes(*head.get(58..)?.first_chunk()?));
+    let count = usize::from(u16::from_le_bytes(*head.get(60..)?.first_chunk()?));
+    let names = usize::from(u16::from_le_bytes(*head.get(62..)?.first_chunk()?));
+    let table = word(&head, 40)?;
+    if size != HEADER {
+        return None;
+    }
+    let header = |nth: usize| {
+        let mut header = [0; HEADER];
+        let at = table.checked_add(nth.checked_mul(HEADER)?)?;
+        file.read(&mut header, at)?;
+        Some(header)
+    };
+    let names = word(&header(names)?, 24)?;
+    let (mut of_table, mut of_code) = (None, None);
+    for nth in 0..count {
+        let header = header(nth)?;
+        let mut name = [0; 32];
+        file.read(&mut name, names.checked_add(number(&header, 0)? as usize)?);
+        let part = Part {
+            start: word(&header, 16)?.checked_add(bias)?,
+            length: word(&header, 32)?,
+        };
+        match CStr::from_bytes_until_nul(&name).map(CStr::to_bytes) {
+            Ok(b".gopclntab" | b".data.rel.ro.gopclntab") => of_table = Some(part),
+            Ok(b".text") => of_code = Some(part),
+            _ => {}
+        }
+    }
+    Some((of_table?, of_code?))
+}
+
+/// One that is read by system calls alone: the functions of libc are ours.
+struct File(i64);
+
+impl File {
+    fn open(path: &CStr) -> Option<Self> {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        // SAFETY: the path is a C string.
+        let file = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) };
+        (file >= 0).then_some(Self(file))
+    }
+
+    /// As much as there is, up to the end of the file.
+    fn read(&self, bytes: &mut [u8], at: usize) -> Option<()> {
+        let (start, length) = (bytes.as_mut_ptr(), bytes.len());
+        // SAFETY: there is room for so many.
+        let read = unsafe { libc::syscall(libc::SYS_pread64, self.0, start, length, at) };
+        (read > 0).then_some(())
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: it is ours.
+        unsafe { libc::syscall(libc::SYS_close, self.0) };
+    }
+}

@@ -1,0 +1,73 @@
+//! Programs in Go, which make their system calls themselves and have threads of their own.
+//!
+//! ```text
+//!   a goroutine     read   write   …        time.Now        rand             go f()
+//!                    │                         │              │                │
+//!   Go's runtime    Syscall6               the vDSO         rand           newproc1
+//!                    │ changed                │ another one  │ changed        │ changed
+//!   entries          ▼ on the thread's own stack, as C code of the program runs
+//!   calls, clock    the functions that a program in C would have called
+//!                    │
+//!   goroutines      whose turn it is goes with the goroutine
+//! ```
+//!
+//! A goroutine runs now in this thread and now in that one, so what [`turns`] knows of a thread is
+//! taken up before a call of the goroutine and put down behind it ([`goroutines`]). One that is
+//! started works for the request that its starter works on.
+//!
+//! What is changed is found by the names of functions, which Go leaves in each program, stripped or
+//! not ([`image`]); where a function is not as expected, nothing is changed, and nothing is seen.
+//! That is done before the program begins, so nobody runs what is being changed ([`code`]).
+//!
+//! It needs a program that the dynamic linker loads: one with cgo, as `go build` makes it where
+//! there is a C compiler.
+
+mod calls;
+mod clock;
+mod code;
+mod entries;
+mod goroutines;
+mod image;
+mod vectors;
+
+use hindcast_taplog::pins::Caller;
+use libc::c_char;
+
+use crate::{pins, process};
+use image::Image;
+use vectors::{RANDOM, Vectors};
+
+/// Whether the program is one in Go whose calls are seen from here on.
+///
+/// # Safety
+/// The program has not begun. These are its arguments, where the kernel has put them.
+pub unsafe fn begin(arguments: *const *const c_char) -> bool {
+    if arguments.is_null() || !process::is_enabled() {
+        return false;
+    }
+    // SAFETY: as the caller promises.
+    let Some(vectors) = (unsafe { Vectors::of(arguments) }) else {
+        return false;
+    };
+    let change = |vectors| {
+        let image = Image::of_program(vectors)?;
+        let changes = code::Changes::of(&image)?;
+        goroutines::begin(image).then(|| changes.make())?
+    };
+    let is_changed = change(&vectors).is_some();
+    if is_changed {
+        pin_start(&vectors);
+        clock::replace(&vectors, entries::clock as *const ());
+    }
+    is_changed
+}
+
+/// What the runtime's generator begins with, by which maps that are made at the start are ordered.
+fn pin_start(vectors: &Vectors) {
+    const SEED: &[u8] = b"seed of a program in Go";
+    let caller = Caller::of(image::hash(SEED));
+    if let Some(seed) = vectors.random() {
+        // SAFETY: the kernel has put so many random bytes there, and the program has not looked.
+        unsafe { pins::draw_for_thread(caller, seed, RANDOM) };
+    }
+}
