@@ -4,13 +4,16 @@
 //! It is given a copy, in which the clock's function is ours. The others are where they were. The
 //! one that draws random bytes is not there: then Go makes the system call, which is seen.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
+use hindcast_taplog::Board;
 use libc::{c_int, timespec};
 
 use super::goroutines::for_code;
 use super::vectors::{Segment, Vectors};
 use crate::hooks::clocks;
+use crate::{pins, process};
 
 /// The clock's function of the vDSO; 0: the system call is made.
 pub static REAL: AtomicUsize = AtomicUsize::new(0);
@@ -139,16 +142,52 @@ impl Vdso {
     }
 }
 
-/// The wall clock is read by what a goroutine runs, or by the runtime.
+thread_local! {
+    /// How far what the wall clock has shown last was from what it would have shown, had it gone on
+    /// evenly since the beginning.
+    static APART: Cell<i64> = const { Cell::new(0) };
+}
+
+/// What a replay shows first, less what the real clock does; the lowest number: nothing yet.
+static SHIFT: AtomicI64 = AtomicI64::new(i64::MIN);
+
+/// Go's `time.Now` reads the wall clock, and then the one that only measures, by which times are
+/// compared.
+///
+/// The wall clock is read by what a goroutine runs, or by the runtime. `frame`: that of Go's
+/// function, on the goroutine's stack.
 pub unsafe extern "C" fn read(
     clock: c_int,
     time: *mut timespec,
     goroutine: usize,
     frame: usize,
 ) -> c_int {
-    // The frame is that of Go's function, on the goroutine's stack.
-    for_code(goroutine, frame, || {
-        // SAFETY: what the caller gave.
-        unsafe { clocks::clock_gettime(clock, time) }
-    })
+    let real = process::real_time();
+    // SAFETY: what the caller gave; where it succeeded the time is filled in.
+    unsafe {
+        let done = for_code(goroutine, frame, || clocks::clock_gettime(clock, time));
+        if done == 0 && process::board().is_some_and(Board::replays) {
+            let ahead = pins::nanos(&*time).saturating_sub(real);
+            let turn = (Ordering::Relaxed, Ordering::Relaxed);
+            let first = SHIFT.compare_exchange(i64::MIN, ahead, turn.0, turn.1);
+            let shift = first.err().unwrap_or(ahead);
+            APART.set(ahead.saturating_sub(shift));
+        }
+        done
+    }
+}
+
+/// What [`read`] showed lies as far from other times as it did, by the clock that measures, too: a
+/// cache that was too old for a request in the recording is too old for it again.
+pub unsafe extern "C" fn measure(clock: c_int, time: *mut timespec) -> c_int {
+    let real: extern "C" fn(c_int, *mut timespec) -> c_int =
+        // SAFETY: the vDSO's function, which was found before anything could call this.
+        unsafe { std::mem::transmute(REAL.load(Ordering::Relaxed)) };
+    let done = real(clock, time);
+    let apart = APART.get();
+    if done == 0 && apart != 0 {
+        // SAFETY: the time is filled in.
+        unsafe { *time = pins::timespec(pins::nanos(&*time).saturating_add(apart)) };
+    }
+    done
 }

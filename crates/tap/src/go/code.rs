@@ -38,6 +38,7 @@ impl Changes {
     pub fn of(image: &Image) -> Option<Self> {
         let now = image.address(Function::Now)?;
         entries::set_running(running(now)?);
+        entries::set_measured(measured(now)?);
         let goroutine = image.address(Function::NewGoroutine)?;
         let random = image.address(Function::Random);
         Some(Self {
@@ -91,6 +92,16 @@ fn running(now: usize) -> Option<usize> {
     let compares = code.get(changes.checked_sub(LONG)?..changes)?;
     let distance = compares.strip_prefix(&COMPARES)?.first_chunk()?;
     usize::try_from(u32::from_le_bytes(*distance)).ok()
+}
+
+/// Where the function that reads the clock goes on behind its second call.
+fn measured(now: usize) -> Option<usize> {
+    const CALL: [u8; 2] = [0xff, 0xd0];
+    // SAFETY: the function is longer.
+    let code = unsafe { code(now, 160) };
+    let calls = code.windows(CALL.len()).enumerate();
+    let (second, _) = calls.filter(|(_, at)| *at == CALL).nth(1)?;
+    now.checked_add(second)?.checked_add(CALL.len())
 }
 
 fn start(at: usize) -> Option<Start> {

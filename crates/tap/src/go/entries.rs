@@ -13,6 +13,8 @@ use crate::{pins, turns};
 
 /// In what the runtime has of a thread, where the goroutine is that it runs.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
+/// Where `time.Now` goes on when it has read the clock that measures.
+static MEASURED: AtomicUsize = AtomicUsize::new(0);
 /// Where the function goes on that makes system calls.
 pub static BEHIND_SYSCALL: AtomicUsize = AtomicUsize::new(0);
 /// The functions that were changed, as they were.
@@ -21,6 +23,10 @@ pub static RANDOM: AtomicUsize = AtomicUsize::new(0);
 
 pub fn set_running(distance: usize) {
     RUNNING.store(distance, Ordering::Relaxed);
+}
+
+pub fn set_measured(address: usize) {
+    MEASURED.store(address, Ordering::Relaxed);
 }
 
 /// A system call: its number in `rax`, its arguments in `rbx`, `rcx`, `rdi`, `rsi`, `r8` and `r9`.
@@ -158,21 +164,29 @@ fn drawn(returns: usize) -> Option<u64> {
 }
 
 /// The vDSO's `clock_gettime`, which Go calls as C. Whoever reads another clock than the first, the
-/// wall clock, comes often.
+/// wall clock, comes often: mostly the runtime itself.
 #[unsafe(naked)]
 pub unsafe extern "C" fn clock() {
     naked_asm!(
         "test edi, edi",
         "je 2f",
+        "mov rax, [rip + {measured}]",
+        "cmp rax, [rsp]",
+        "je 3f",
         "jmp qword ptr [rip + {real}]",
+        "3: sub rsp, 8",
+        "call {measure}",
+        "jmp 4f",
         "2: sub rsp, 8",
         "mov rdx, r14",
         "mov rcx, rbp",
         "call {read}",
-        "add rsp, 8",
+        "4: add rsp, 8",
         "xorps xmm15, xmm15",
         "ret",
+        measured = sym MEASURED,
         real = sym clock::REAL,
+        measure = sym clock::measure,
         read = sym clock::read,
     )
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -47,22 +48,27 @@ const WAITS: [&str; 20] = [
     "timer",
     "futex",
 ];
-const SECRET: [u8; KEY] = [42; KEY];
-const DAY: i64 = 86_400_000_000_000;
+pub const SECRET: [u8; KEY] = [42; KEY];
+pub const DAY: i64 = 86_400_000_000_000;
 
 /// A program with the tap, which answers requests.
-struct Program {
+pub struct Program {
     board: Arc<SharedBoard>,
-    recorder: Recorder,
+    pub recorder: Recorder,
     port: u16,
     _service: Service,
 }
 
 impl Program {
     fn record(key: Option<[u8; KEY]>) -> Self {
-        let program = Self::start(Purpose::Record { first: 1 }, |board| {
+        Self::record_program(&built("pins"), key)
+    }
+
+    pub fn record_program(program: &Path, key: Option<[u8; KEY]>) -> Self {
+        let program = Self::start(program, Purpose::Record { first: 1 }, |board| {
             if let Some(key) = key {
                 board.pins().set_key(&key);
+                board.starts().set_key(&SECRET);
             }
         });
         drop(connect(program.port));
@@ -71,7 +77,15 @@ impl Program {
 
     /// With its wall clock so far from the real one.
     fn replay(ahead: i64) -> Self {
-        let mut program = Self::start(Purpose::Replay, |board| board.pins().set_ahead(ahead, 0));
+        Self::replay_program(&built("pins"), ahead)
+    }
+
+    pub fn replay_program(program: &Path, ahead: i64) -> Self {
+        let set = |board: &SharedBoard| {
+            board.pins().set_ahead(ahead, 0);
+            board.starts().set_key(&SECRET);
+        };
+        let mut program = Self::start(program, Purpose::Replay, set);
         let begun = std::time::Instant::now();
         program.port = loop {
             if let Some(listener) = program.board.listeners().next() {
@@ -83,12 +97,12 @@ impl Program {
         program
     }
 
-    fn start(purpose: Purpose, set: impl FnOnce(&SharedBoard)) -> Self {
+    fn start(program: &Path, purpose: Purpose, set: impl FnOnce(&SharedBoard)) -> Self {
         let board = Arc::new(SharedBoard::make(purpose, &Redirect::NONE).unwrap());
         set(&board);
         let recorder = Recorder::with_board(Arc::clone(&board));
         let port = free_port();
-        let mut command = Command::new(built("pins"));
+        let mut command = Command::new(program);
         command.arg(port.to_string());
         recorder.tap(&mut command);
         Self {
@@ -100,7 +114,7 @@ impl Program {
     }
 
     /// Requests on one connection, and what is answered.
-    fn ask(&self, paths: &[String]) -> Vec<String> {
+    pub fn ask(&self, paths: &[String]) -> Vec<String> {
         let mut stream = connect(self.port);
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut answers = BufReader::new(stream.try_clone().unwrap());
@@ -117,7 +131,7 @@ impl Program {
     }
 
     /// The requests that [`Self::ask`] sends, as they were recorded.
-    fn expect(&self, arrived: i64, readings: &[Vec<Reading>]) {
+    pub fn expect(&self, arrived: i64, readings: &[Vec<Reading>]) {
         for (request, readings) in (1..).zip(readings) {
             let recorded = Recorded {
                 request,
@@ -131,7 +145,7 @@ impl Program {
     }
 }
 
-fn paths(kind: &str, of: &[&str]) -> Vec<String> {
+pub fn paths(kind: &str, of: &[&str]) -> Vec<String> {
     of.iter().map(|one| format!("{kind}/{one}")).collect()
 }
 
@@ -142,7 +156,7 @@ fn reading(time: i64) -> Reading {
     }
 }
 
-fn wall_clock() -> i64 {
+pub fn wall_clock() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.unwrap().as_nanos() as i64
 }

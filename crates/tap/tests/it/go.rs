@@ -1,0 +1,95 @@
+//! Programs in Go, which call nothing of libc: what they carry is told, and what they draw and read
+//! for a request is the same in a replay.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use hindcast_taplog::Direction;
+use hindcast_taplog::pins::Reading;
+
+use crate::pins::{DAY, Program, SECRET, wall_clock};
+
+/// Ways to link one; each has its functions at other places, or says less of them.
+const WAYS: [&[&str]; 4] = [
+    &[],
+    &["-ldflags=-s -w"],
+    &["-buildmode=pie"],
+    &["-ldflags=-linkmode=external"],
+];
+const DRAWS: [&str; 5] = ["crypto", "rand", "order", "goroutine", "large-stack"];
+
+fn built(way: &[&str]) -> PathBuf {
+    let called = format!("serve-go{}", way.concat().replace([' ', '='], ""));
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(called);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/serve.go");
+    let own = target.with_extension(format!("{:?}", std::thread::current().id()));
+    let status = Command::new("go")
+        .arg("build")
+        .args(way)
+        .arg("-o")
+        .args([&own, &source])
+        .env("CGO_ENABLED", "1")
+        .status()
+        .expect("there is a Go compiler: scripts/setup test");
+    assert!(status.success(), "it does not compile {way:?}");
+    own
+}
+
+#[test]
+fn a_request_draws_again_what_it_drew_however_the_program_is_linked() {
+    for way in WAYS {
+        let program = built(way);
+        let paths = [DRAWS, DRAWS].concat().into_iter().map(str::to_owned);
+        let paths: Vec<String> = paths.collect();
+        let recording = Program::record_program(&program, Some(SECRET));
+        let recorded = recording.ask(&paths);
+        let different: BTreeSet<_> = recorded.iter().collect();
+        assert_eq!(different.len(), paths.len(), "{way:?} {recorded:?}");
+        let heard = recording.recorder.stop();
+        let stream = heard.writing(&recorded[0]);
+        assert_eq!(stream.text(Direction::Out), recorded.join("\n") + "\n");
+        let asked = stream.text(Direction::In);
+        assert_eq!(asked.matches("GET /").count(), paths.len(), "{asked}");
+        assert_eq!((heard.lost_records, heard.lost_bytes), (0, 0));
+
+        let replay = Program::replay_program(&program, 0);
+        replay.expect(wall_clock(), &vec![Vec::new(); paths.len()]);
+        assert_eq!(replay.ask(&paths), recorded, "{way:?}");
+    }
+}
+
+/// Both by the wall clock, and by the one that measures.
+#[test]
+fn times_are_as_far_apart_as_they_were() {
+    let program = built(WAYS[0]);
+    let paths = ["time".to_owned()];
+    let recording = Program::record_program(&program, Some(SECRET));
+    let before = wall_clock();
+    let recorded = recording.ask(&paths);
+    let readings = recording.recorder.stop().readings;
+    let own: Vec<Reading> = (0..2).map(|n| readings[&(1, n)]).collect();
+    let shown = |answers: &[String]| -> Vec<i64> {
+        let answer = answers[0].split(' ');
+        answer.map(|one| one.parse().unwrap()).collect()
+    };
+    let [began, ended, took] = shown(&recorded)[..] else {
+        panic!("{recorded:?}");
+    };
+    assert_eq!((began, ended), (own[0].time, own[1].time));
+    assert!((took - (ended - began)).abs() < 1_000_000, "{recorded:?}");
+
+    // It was much longer, by another machine.
+    let later = Reading {
+        time: own[1].time + 3_600_000_000_000,
+        ..own[1]
+    };
+    for ahead in [-30 * DAY, 30 * DAY] {
+        let replay = Program::replay_program(&program, ahead);
+        replay.expect(before, &[vec![own[0], later]]);
+        let again = shown(&replay.ask(&paths));
+        assert_eq!(again[..2], [own[0].time, later.time]);
+        let differs = again[2] - (later.time - own[0].time);
+        assert!(differs.abs() < 1_000_000_000, "{again:?}");
+    }
+}

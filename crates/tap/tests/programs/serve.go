@@ -1,0 +1,98 @@
+// Answers each request on a port with what it draws or reads; the path says how. A request is one
+// read, an answer one line.
+package main
+
+import (
+	crypto "crypto/rand"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strings"
+	"time"
+)
+
+// Tables whose order is another one each time, as far as Go is concerned.
+func order() string {
+	table := map[int]bool{}
+	for at := range 12 {
+		table[at] = true
+	}
+	drawn := ""
+	for at := range table {
+		drawn += fmt.Sprintf("%x", at)
+	}
+	return drawn
+}
+
+func cryptic() string {
+	bytes := make([]byte, 16)
+	crypto.Read(bytes)
+	return fmt.Sprintf("%x", bytes)
+}
+
+// Goroutines of the request, one after the other and each of the one before.
+func within(depth int, answer func() string) string {
+	if depth == 0 {
+		return answer()
+	}
+	done := make(chan string)
+	go func() { done <- within(depth-1, answer) }()
+	return <-done
+}
+
+func answer(path string) string {
+	switch path {
+	case "crypto":
+		return cryptic()
+	case "rand":
+		return fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64())
+	case "order":
+		return order()
+	case "goroutine":
+		return within(3, cryptic)
+	case "large stack":
+		var room [64 << 10]byte
+		copy(room[:], path)
+		return cryptic() + string(room[:0])
+	case "time":
+		began := time.Now()
+		time.Sleep(20 * time.Millisecond)
+		ended := time.Now()
+		return fmt.Sprint(began.UnixNano(), ended.UnixNano(), int64(ended.Sub(began)))
+	}
+	return "what?"
+}
+
+func serve(connection net.Conn) {
+	defer connection.Close()
+	bytes := make([]byte, 4096)
+	for {
+		length, err := connection.Read(bytes)
+		if err != nil {
+			return
+		}
+		path := strings.ReplaceAll(strings.Split(string(bytes[:length]), " ")[1][1:], "-", " ")
+		fmt.Fprintln(connection, answer(path))
+	}
+}
+
+func main() {
+	listener, err := net.Listen("tcp", "127.0.0.1:"+os.Args[1])
+	if err != nil {
+		panic(err)
+	}
+	// Threads and goroutines that have nothing to do with it.
+	go func() {
+		for range time.Tick(time.Millisecond) {
+			go order()
+		}
+	}()
+	for {
+		connection, err := listener.Accept()
+		if err != nil {
+			panic(err)
+		}
+		go serve(connection)
+	}
+}
