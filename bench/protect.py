@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A process that survives its machine: a campaign of losses under clients that check each answer, and what protection costs.
 
-    bench/protect.py [--rounds N] [--attach-rounds N] [--cost-rounds N] [PROGRAM ...]
+    bench/protect.py [--rounds N] [--attach-rounds N] [--disk-rounds N] [--cost-rounds N] [PROGRAM ...]
 
 As root: client, primary and backup are network namespaces of this machine. Uses target/release/hindcast, or what HINDCAST names. Prints the tables of
 docs/results/protect.md.
@@ -107,8 +107,10 @@ class Pair:
             wait_for("the replica", self.is_replicated)
 
     def start(self, words, name):
+        # Where it keeps its log, if that is to be a disk of its own.
+        disk = {"TMPDIR": str(self.folder / f"disk-{name}")} if (self.folder / f"disk-{name}").exists() else {}
         with open(self.folder / name, "wb") as said:
-            child = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=said, stdin=subprocess.DEVNULL)
+            child = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=said, stdin=subprocess.DEVNULL, env=os.environ | disk)
         self.children.append(child)
         return child
 
@@ -289,9 +291,10 @@ def round_of(program, command, loss, folder):
 
 
 class Asking:
-    """Clients that ask until they are to stop, or are let down."""
+    """Clients that ask until they are to stop, or are let down. With pauses where a new backup is to catch up that has no processor of its own."""
 
-    def __init__(self, program, address):
+    def __init__(self, program, address, pause=0.01):
+        self.pause = pause
         clients = [Client(program, address, number) for number in range(CLIENTS)]
         self.stopped, self.answers, self.wrong, self.cut = False, [0] * CLIENTS, [], []
         self.threads = [threading.Thread(target=self.run, args=(clients[number], number)) for number in range(CLIENTS)]
@@ -303,6 +306,7 @@ class Asking:
             while not self.stopped:
                 client.ask()
                 self.answers[number] += 1
+                time.sleep(self.pause)
         except OSError as error:
             self.cut.append(repr(error))
         except (AssertionError, ValueError, IndexError) as error:
@@ -356,10 +360,12 @@ def attached_round(program, command, loss, folder):
 
 def again(pair, asking, loss):
     """The new backup was lost: the program goes on, gets one more, and survives by it."""
-    if not asking.all_answered(50):
-        return f"let down by the loss of a backup: {asking.cut} {asking.wrong}"
+    # One that only stands still may have taken over, and answers wait for it, until it has ended.
+    time.sleep(random.random())
     pair.backup.kill()
     pair.backup.wait()
+    if not asking.all_answered(50):
+        return f"let down by the loss of a backup: {asking.cut[:1]} {asking.wrong[:1]}"
     pair.start_backup("third")
     for attempt in range(40):
         attach = pair.attach(f"attach-{attempt}")
@@ -374,6 +380,43 @@ def again(pair, asking, loss):
     if not asking.all_answered(50) or not pair.has_gone_on("third"):
         return f"not survived once it was attached again: {asking.cut} {asking.wrong} {pair.said('third').splitlines()}"
     return "survived"
+
+
+def disk_round(program, command, end, folder):
+    """The disk of the primary or of the backup is full from a moment on. The program runs on, unprotected, and that is said."""
+    disk = folder / f"disk-{end}"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "none", disk], check=True)
+    pair, asking = None, None
+    try:
+        pair = Pair(command, folder)
+        asking = Asking(program, pair.address, 0)
+        time.sleep(random.random())
+        with contextlib.suppress(OSError), open(disk / "all", "wb", buffering=0) as file:
+            while True:
+                file.write(bytes(65536))
+        with contextlib.suppress(SystemExit):
+            wait_for("a word about it", lambda: "runs on unprotected" in pair.said("primary") or asking.cut or asking.wrong, 60)
+        if not asking.all_answered(100):
+            return f"let down: {asking.cut[:1]} {asking.wrong[:1]} {pair.said('primary').splitlines()[-2:]}"
+        return "went on, and said so" if "runs on unprotected" in pair.said("primary") else "not full within 60 s"
+    finally:
+        if asking:
+            asking.stopped = True
+        if pair:
+            pair.end()
+        if asking:
+            asking.end()
+        subprocess.run(["umount", "-l", disk], check=True)
+        disk.rmdir()
+
+
+def disk_campaign(rounds, chosen, commands, folder):
+    print("| program | full disk | rounds | what came of it |\n|---|---|---|---|")
+    for program in chosen:
+        for end in ("primary", "backup"):
+            found = collections.Counter(disk_round(program, commands[program], end, folder) for _ in range(rounds))
+            print(f"| {program} | {end} | {rounds} | {', '.join(f'{count} {what}' for what, count in found.most_common())} |", flush=True)
 
 
 def attached_campaign(rounds, chosen, commands, folder):
@@ -430,6 +473,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=10, help="of each program and loss")
     parser.add_argument("--attach-rounds", type=int, default=0, help="of each program and loss while a new backup catches up")
+    parser.add_argument("--disk-rounds", type=int, default=0, help="of each program and end whose disk is full")
     parser.add_argument("--cost-rounds", type=int, default=3)
     parser.add_argument("programs", nargs="*")
     options = parser.parse_args()
@@ -445,6 +489,8 @@ def main():
                 campaign(options.rounds, options.programs or list(commands), commands, folder)
             if options.attach_rounds:
                 attached_campaign(options.attach_rounds, options.programs or list(commands), commands, folder)
+            if options.disk_rounds:
+                disk_campaign(options.disk_rounds, options.programs or list(commands), commands, folder)
             if options.cost_rounds:
                 cost(options.cost_rounds, commands, folder)
         finally:
