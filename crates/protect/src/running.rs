@@ -288,7 +288,10 @@ impl<'a> Running<'a> {
             return Ok(channel.flush()?);
         }
         let (last, going) = self.queued().map_err(Broken::Here)?;
-        if last.is_none() && !is_due {
+        // By the next mark; or, where there is none, when the program runs on alone.
+        if let Some(id) = last {
+            self.held.push_back((self.mark + 1, id));
+        } else if !is_due {
             return Ok(());
         }
         // The log before the packets that explain it are looked at, and behind them on its way: the
@@ -321,9 +324,6 @@ impl<'a> Running<'a> {
         } else if self.spoken.elapsed() >= ALIVE_EVERY {
             self.spoken = self.shipped;
             channel.put(&ToBackup::Alive);
-        }
-        if let Some(id) = last {
-            self.held.push_back((self.mark, id));
         }
         Ok(channel.flush()?)
     }
