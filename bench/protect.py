@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """A process that survives its machine: a campaign of losses under clients that check each answer, and what protection costs.
 
-    bench/protect.py [--rounds N] [--cost-rounds N] [PROGRAM ...]
+    bench/protect.py [--rounds N] [--attach-rounds N] [--disk-rounds N] [--cost-rounds N] [PROGRAM ...]
 
 As root: client, primary and backup are network namespaces of this machine. Uses target/release/hindcast, or what HINDCAST names. Prints the tables of
 docs/results/protect.md.
 """
 
 import argparse
+import collections
 import contextlib
 import ctypes
 import os
@@ -28,6 +29,8 @@ HINDCAST = os.environ.get("HINDCAST", str(PROGRAMS / "hindcast"))
 NAME = f"hcb{os.getpid()}"
 SERVICE, PORT = "10.9.0.10", 7070
 LOSSES = ("program", "launcher", "stopped", "machine")
+# While a new backup catches up. The first two are of the backup: nobody may notice. The others are of the program's machine.
+LOSSES_IN_BETWEEN = ("backup", "backup stopped", "program", "launcher", "stopped", "machine")
 CLIENTS = 6
 PAGES = 8
 
@@ -95,19 +98,44 @@ class Pair:
                 self.start(inside("b", *command, "--repl-diskless-load", "on-empty-db", "--replicaof", self.address, PORT), "replica")
         else:
             fixed = ["--no-key", "--address", f"{SERVICE}/24"]
-            self.start(inside("b", HINDCAST, "protect", "backup", "--listen", ":7400", *fixed), "backup")
-            wait_for("the backup", lambda: "stands by" in self.said("backup"))
-            self.primary = self.start(inside("p", HINDCAST, "protect", "run", "--to", "10.9.0.3:7400", *fixed, "--", *command), "primary")
+            self.start_backup("backup")
+            run = ["protect", "run", "--to", "10.9.0.3:7400", "--listen", ":7401", *fixed, "--", *command]
+            self.primary = self.start(inside("p", HINDCAST, *run), "primary")
             self.address = SERVICE
         wait_for("the service", self.listens)
         if way == "replicated":
             wait_for("the replica", self.is_replicated)
 
     def start(self, words, name):
+        # Where it keeps its log, if that is to be a disk of its own.
+        disk = {"TMPDIR": str(self.folder / f"disk-{name}")} if (self.folder / f"disk-{name}").exists() else {}
         with open(self.folder / name, "wb") as said:
-            child = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=said, stdin=subprocess.DEVNULL)
+            child = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=said, stdin=subprocess.DEVNULL, env=os.environ | disk)
         self.children.append(child)
         return child
+
+    def start_backup(self, name):
+        words = ["protect", "backup", "--listen", ":7400", "--no-key", "--address", f"{SERVICE}/24"]
+        self.backup = self.start(inside("b", HINDCAST, *words), name)
+        wait_for("the backup", lambda: "stands by" in self.said(name))
+
+    def attach(self, name):
+        """Begins to; whether it has been done is what it ends with."""
+        words = ["protect", "attach", "--at", "10.9.0.2:7401", "--to", "10.9.0.3:7400", "--no-key"]
+        return self.start(inside("p", HINDCAST, *words), name)
+
+    def lose_backup(self, word="runs on unprotected"):
+        before = self.said("primary").count(word)
+        self.backup.kill()
+        self.backup.wait()
+        wait_for("a word about it", lambda: self.said("primary").count(word) > before)
+
+    def has_gone_on(self, name):
+        """Whether the backup of this name says so. The word comes a moment behind the first answers."""
+        with contextlib.suppress(SystemExit):
+            wait_for("the takeover", lambda: "goes on here after" in self.said(name), 2)
+        said = self.said(name)
+        return "goes on here after" in said and "could not be kept" not in said
 
     def said(self, name):
         return (self.folder / name).read_text(errors="replace")
@@ -126,6 +154,10 @@ class Pair:
             os.kill(int(self.said("primary").split("(pid ")[1].split(")")[0]), 9)
         elif what == "launcher":
             self.primary.kill()
+        elif what == "backup":
+            self.backup.kill()
+        elif what == "backup stopped":
+            self.backup.send_signal(signal.SIGSTOP)
         elif what == "stopped":
             self.primary.send_signal(signal.SIGSTOP)
         else:
@@ -170,6 +202,13 @@ class Client:
 
     def say(self, what):
         self.connection.sendall(what)
+
+    def is_at_end(self):
+        """Whether an answer was not wrong, but cut off."""
+        self.connection.settimeout(0.2)
+        with contextlib.suppress(OSError):
+            return self.answers.read1(1) == b""
+        return False
 
     def redis(self):
         self.count += 1
@@ -242,16 +281,150 @@ def round_of(program, command, loss, folder):
         pair.lose(loss)
         for thread in threads:
             thread.join()
-        # The word comes a moment behind the first answers.
-        with contextlib.suppress(SystemExit):
-            wait_for("the takeover", lambda: "goes on here after" in pair.said("backup"), 2)
-        said = pair.said("backup")
-        if failures or "goes on here after" not in said or "could not be kept" in said:
+        has_gone_on, said = pair.has_gone_on("backup"), pair.said("backup")
+        if failures or not has_gone_on:
             print(f"  {program}, {loss}: {failures[:2]} {said.strip().splitlines()[-3:]}", file=sys.stderr)
             return None
         return max(waits) * 1000, float(said.split("goes on here after ")[1].split(" ms")[0])
     finally:
         pair.end()
+
+
+class Asking:
+    """Clients that ask until they are to stop, or are let down. With pauses where a new backup is to catch up that has no processor of its own."""
+
+    def __init__(self, program, address, pause=0.01):
+        self.pause = pause
+        clients = [Client(program, address, number) for number in range(CLIENTS)]
+        self.stopped, self.answers, self.wrong, self.cut = False, [0] * CLIENTS, [], []
+        self.threads = [threading.Thread(target=self.run, args=(clients[number], number)) for number in range(CLIENTS)]
+        for thread in self.threads:
+            thread.start()
+
+    def run(self, client, number):
+        try:
+            while not self.stopped:
+                client.ask()
+                self.answers[number] += 1
+                time.sleep(self.pause)
+        except OSError as error:
+            self.cut.append(repr(error))
+        except (AssertionError, ValueError, IndexError) as error:
+            (self.cut if client.is_at_end() else self.wrong).append(repr(error))
+
+    def all_answered(self, more):
+        before = list(self.answers)
+        with contextlib.suppress(SystemExit):
+            wait_for("answers", lambda: self.cut or self.wrong or all(now >= then + more for now, then in zip(self.answers, before)), 60)
+            return not self.cut and not self.wrong
+        return False
+
+    def end(self):
+        self.stopped = True
+        for thread in self.threads:
+            thread.join()
+
+
+def attached_round(program, command, loss, folder):
+    """The backup is lost, and another is attached; then this one, or what it is attached to, is lost before it protects. What came of it."""
+    pair = Pair(command, folder)
+    asking = None
+    try:
+        asking = Asking(program, pair.address)
+        if not asking.all_answered(20):
+            return "let down before"
+        pair.lose_backup()
+        pair.start_backup("second")
+        attach = pair.attach("attach")
+        time.sleep(random.random() * 0.6)
+        protects = attach.poll() == 0
+        pair.lose(loss)
+        if loss.startswith("backup"):
+            return again(pair, asking, loss)
+        # Nobody protects it until the backup is told to: then it is gone, for everybody.
+        survived = asking.all_answered(50)
+        if asking.wrong:
+            return f"inconsistent: {asking.wrong}"
+        # A program whose launcher stands still goes on answering while nobody protects it.
+        goes_on = pair.has_gone_on("second") or (loss == "stopped" and not protects)
+        if survived != goes_on or (protects and not survived):
+            return f"wrong: survived {survived}, protected {protects}, {asking.cut[:1]} {pair.said('second').splitlines()[-2:]}"
+        return "survived" if survived else "ended with its machine"
+    finally:
+        if asking:
+            asking.stopped = True
+        pair.end()
+        if asking:
+            asking.end()
+
+
+def again(pair, asking, loss):
+    """The new backup was lost: the program goes on, gets one more, and survives by it."""
+    # One that only stands still may have taken over, and answers wait for it, until it has ended.
+    time.sleep(random.random())
+    pair.backup.kill()
+    pair.backup.wait()
+    if not asking.all_answered(50):
+        return f"let down by the loss of a backup: {asking.cut[:1]} {asking.wrong[:1]}"
+    pair.start_backup("third")
+    for attempt in range(40):
+        attach = pair.attach(f"attach-{attempt}")
+        if attach.wait() == 0:
+            break
+        time.sleep(0.5)
+    else:
+        return f"not attached again: {pair.said('attach-39').splitlines()}"
+    if not asking.all_answered(20):
+        return f"let down once it was attached again: {asking.cut} {asking.wrong}"
+    pair.lose("program")
+    if not asking.all_answered(50) or not pair.has_gone_on("third"):
+        return f"not survived once it was attached again: {asking.cut} {asking.wrong} {pair.said('third').splitlines()}"
+    return "survived"
+
+
+def disk_round(program, command, end, folder):
+    """The disk of the primary or of the backup is full from a moment on. The program runs on, unprotected, and that is said."""
+    disk = folder / f"disk-{end}"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "none", disk], check=True)
+    pair, asking = None, None
+    try:
+        pair = Pair(command, folder)
+        asking = Asking(program, pair.address, 0)
+        time.sleep(random.random())
+        with contextlib.suppress(OSError), open(disk / "all", "wb", buffering=0) as file:
+            while True:
+                file.write(bytes(65536))
+        with contextlib.suppress(SystemExit):
+            wait_for("a word about it", lambda: "runs on unprotected" in pair.said("primary") or asking.cut or asking.wrong, 60)
+        if not asking.all_answered(100):
+            return f"let down: {asking.cut[:1]} {asking.wrong[:1]} {pair.said('primary').splitlines()[-2:]}"
+        return "went on, and said so" if "runs on unprotected" in pair.said("primary") else "not full within 60 s"
+    finally:
+        if asking:
+            asking.stopped = True
+        if pair:
+            pair.end()
+        if asking:
+            asking.end()
+        subprocess.run(["umount", "-l", disk], check=True)
+        disk.rmdir()
+
+
+def disk_campaign(rounds, chosen, commands, folder):
+    print("| program | full disk | rounds | what came of it |\n|---|---|---|---|")
+    for program in chosen:
+        for end in ("primary", "backup"):
+            found = collections.Counter(disk_round(program, commands[program], end, folder) for _ in range(rounds))
+            print(f"| {program} | {end} | {rounds} | {', '.join(f'{count} {what}' for what, count in found.most_common())} |", flush=True)
+
+
+def attached_campaign(rounds, chosen, commands, folder):
+    print("| program | lost while a new backup catches up | rounds | what came of it |\n|---|---|---|---|")
+    for program in chosen:
+        for loss in LOSSES_IN_BETWEEN:
+            found = collections.Counter(attached_round(program, commands[program], loss, folder) for _ in range(rounds))
+            print(f"| {program} | {loss} | {rounds} | {', '.join(f'{count} {what}' for what, count in found.most_common())} |", flush=True)
 
 
 def campaign(rounds, chosen, commands, folder):
@@ -299,6 +472,8 @@ def cost(rounds, commands, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=10, help="of each program and loss")
+    parser.add_argument("--attach-rounds", type=int, default=0, help="of each program and loss while a new backup catches up")
+    parser.add_argument("--disk-rounds", type=int, default=0, help="of each program and end whose disk is full")
     parser.add_argument("--cost-rounds", type=int, default=3)
     parser.add_argument("programs", nargs="*")
     options = parser.parse_args()
@@ -312,6 +487,10 @@ def main():
         try:
             if options.rounds:
                 campaign(options.rounds, options.programs or list(commands), commands, folder)
+            if options.attach_rounds:
+                attached_campaign(options.attach_rounds, options.programs or list(commands), commands, folder)
+            if options.disk_rounds:
+                disk_campaign(options.disk_rounds, options.programs or list(commands), commands, folder)
             if options.cost_rounds:
                 cost(options.cost_rounds, commands, folder)
         finally:

@@ -26,7 +26,7 @@ use crate::keeper::Keeper;
 use crate::launch::{self, Manner, Stage};
 use crate::report::{self, Report};
 use crate::run::{self, Prepared, RecordOptions, Replayable};
-use crate::watch::{self, Ended};
+use crate::watch::{self, Collects, Ended};
 
 /// A program that is about to be recorded for a follower elsewhere.
 pub struct Leading {
@@ -103,7 +103,7 @@ impl Leader {
     /// How it ended, if it has.
     pub fn ended(&self) -> Option<Ended> {
         let mut ended = None;
-        watch::reap_each(|pid, how| {
+        watch::reap_each([self.pid], Collects::Behind, |pid, how| {
             if pid == self.pid {
                 ended = Some(how);
             }
@@ -229,7 +229,7 @@ impl Follower {
     pub fn standing(&self) -> Standing {
         let mut ended = None;
         // Before the board is looked at: what it wrote before it ended is there then.
-        watch::reap_each(|pid, how| {
+        watch::reap_each([self.pid], Collects::Behind, |pid, how| {
             if pid == self.pid {
                 ended = Some(how);
             }

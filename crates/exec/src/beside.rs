@@ -19,7 +19,7 @@ use crate::follow::ends;
 use crate::keeper::close_all_but;
 use crate::launch::{self, Image, Interface, Manner, Stage};
 use crate::report::Report;
-use crate::watch::{self, Ended, LOOK_EVERY, Signals};
+use crate::watch::{self, Collects, Ended, LOOK_EVERY, Signals};
 
 /// A program and the follower that writes its log.
 pub(crate) struct Pair<'a> {
@@ -100,7 +100,7 @@ impl<'a> Pair<'a> {
     /// Collects what has ended: how the program did, if it is among them.
     fn reap(&mut self, program: libc::pid_t) -> Option<Ended> {
         let mut of_program = None;
-        watch::reap_each(|pid, how| {
+        watch::reap_each([program, self.follower], Collects::Soon, |pid, how| {
             if pid == program {
                 of_program = Some(how);
             } else if pid == self.follower {

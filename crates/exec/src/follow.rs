@@ -27,7 +27,7 @@ use crate::error::{ExecError, system};
 use crate::launch::{self, Image, Interface, Manner, Stage};
 use crate::log;
 use crate::report::{self, Report};
-use crate::watch::{self, Ended, Event, LOOK_EVERY, Signals};
+use crate::watch::{self, Collects, Ended, Event, LOOK_EVERY, Signals};
 
 /// How long a follower may take to replay what is left once the leader is gone.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -288,7 +288,9 @@ impl Watched {
     fn look(&mut self, say: &mut dyn FnMut(Notice)) {
         let mut gone = Vec::new();
         let (main, ended) = (self.main, &mut self.ended);
-        watch::reap_each(|pid, how| {
+        let followers = self.followers.iter().map(|follower| follower.pid);
+        let known = std::iter::once(main).chain(followers);
+        watch::reap_each(known, Collects::Behind, |pid, how| {
             if pid == main {
                 *ended = Some(how);
             } else {

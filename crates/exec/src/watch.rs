@@ -3,7 +3,7 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hindcast_execlog::Board;
@@ -114,7 +114,7 @@ impl Signals {
 /// Collects every child that has ended; the status of `main` if it is among them.
 fn reap(main: libc::pid_t) -> (Option<Ended>, bool) {
     let mut of_main = None;
-    let any_left = reap_each(|pid, ended| {
+    let any_left = reap_each([main], Collects::Soon, |pid, ended| {
         if pid == main {
             of_main = Some(ended);
         }
@@ -122,43 +122,98 @@ fn reap(main: libc::pid_t) -> (Option<Ended>, bool) {
     (of_main, any_left)
 }
 
-/// Tells of every child that has ended. Whether any are left.
+/// How soon a child that has ended is to be gone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Collects {
+    /// Somebody waits until all are.
+    Soon,
+    /// Somebody waits for what goes on in its place, and needs the processors for that.
+    Behind,
+}
+
+/// Children that have ended and are being collected.
+static COLLECTED: Mutex<Vec<libc::pid_t>> = Mutex::new(Vec::new());
+
+fn collected() -> MutexGuard<'static, Vec<libc::pid_t>> {
+    COLLECTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Tells of every child that has ended, each once: of those that are `known`, and of others as
+/// far as none before them is still being collected. Whether any are left.
 ///
 /// Each is collected by a thread of its own: the kernel forgets what `/proc` had of a process
-/// before the call returns, which took up to a minute and a half where memory was being reclaimed
-/// and processors were busy. Clients wait meanwhile for what is to go on in its place.
-pub(crate) fn reap_each(mut each: impl FnMut(libc::pid_t, Ended)) -> bool {
-    static COLLECTED: Mutex<Vec<libc::pid_t>> = Mutex::new(Vec::new());
-    let collected = || COLLECTED.lock().unwrap_or_else(PoisonError::into_inner);
+/// before the call returns. Where memory is being reclaimed it waits for that by turning in a
+/// circle (`shrink_dcache_parent`), up to a minute and a half. Clients wait meanwhile for what is
+/// to go on in its place, whose threads would wait for a processor at each of their steps; so the
+/// thread comes behind all others where that is wanted.
+pub(crate) fn reap_each(
+    known: impl IntoIterator<Item = libc::pid_t>,
+    collects: Collects,
+    mut each: impl FnMut(libc::pid_t, Ended),
+) -> bool {
+    for pid in known {
+        if let Ok(Some((pid, ended))) = an_ended_child(libc::P_PID, pid)
+            && collect(pid, collects)
+        {
+            each(pid, ended);
+        }
+    }
     loop {
-        let (pid, ended) = match an_ended_child() {
-            Ok(Some(child)) => child,
-            Ok(None) => return true,
+        match an_ended_child(libc::P_ALL, 0) {
+            Ok(Some((pid, ended))) if collect(pid, collects) => each(pid, ended),
+            Ok(_) => return true,
             Err(_) => return false,
-        };
-        if collected().contains(&pid) {
-            return true;
         }
-        collected().push(pid);
-        let collect = move || {
-            // SAFETY: a child of ours that has ended, which nobody else collects.
-            unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
-            collected().retain(|other| *other != pid);
-        };
-        if let Err(_no_thread) = std::thread::Builder::new().spawn(collect) {
-            collect();
-        }
-        each(pid, ended);
     }
 }
 
-/// A child that has ended and was not collected, if there is one; an error if there is no child.
-fn an_ended_child() -> io::Result<Option<(libc::pid_t, Ended)>> {
+/// Begins to collect a child that has ended. False: that has begun already.
+fn collect(pid: libc::pid_t, collects: Collects) -> bool {
+    if collected().contains(&pid) {
+        return false;
+    }
+    collected().push(pid);
+    let wait = move || {
+        // SAFETY: a child of ours that has ended, which nobody else collects.
+        unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+        collected().retain(|other| *other != pid);
+    };
+    let in_thread = move || {
+        if collects == Collects::Behind {
+            come_last();
+        }
+        wait();
+    };
+    if let Err(_no_thread) = std::thread::Builder::new().spawn(in_thread) {
+        wait();
+    }
+    true
+}
+
+/// This thread runs when no other wants to, or nearly so. The process may be one that runs before
+/// all others.
+fn come_last() {
+    const LAST: libc::c_int = 19;
+    let ordinary = libc::sched_param { sched_priority: 0 };
+    // SAFETY: numbers; the thread's own attributes.
+    unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const ordinary);
+        libc::setpriority(libc::PRIO_PROCESS, 0, LAST);
+    }
+}
+
+/// A child that has ended and was not collected, of those that are asked for; an error if there is
+/// no such child.
+fn an_ended_child(
+    which: libc::idtype_t,
+    id: libc::pid_t,
+) -> io::Result<Option<(libc::pid_t, Ended)>> {
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: writes one value, for which zeros are one.
     let (result, found) = unsafe {
         let mut found: libc::siginfo_t = std::mem::zeroed();
-        (libc::waitid(libc::P_ALL, 0, &mut found, flags), found)
+        let result = libc::waitid(which, id as libc::id_t, &mut found, flags);
+        (result, found)
     };
     if result != 0 {
         return Err(io::Error::last_os_error());
@@ -330,5 +385,44 @@ pub fn supervise(
             // Recorded signals come from the recording.
             Event::Signal { .. } | Event::Look => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A child that has ended and was not collected.
+    fn ended_child() -> libc::pid_t {
+        // SAFETY: the child ends at once; the parent waits for that and leaves it.
+        unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                libc::_exit(0);
+            }
+            let mut found: libc::siginfo_t = std::mem::zeroed();
+            let flags = libc::WEXITED | libc::WNOWAIT;
+            libc::waitid(libc::P_PID, pid as libc::id_t, &mut found, flags);
+            pid
+        }
+    }
+
+    #[test]
+    fn one_that_is_still_being_collected_hides_none_that_is_known() {
+        // In a process of its own, as children of other tests are not to be collected.
+        // SAFETY: it uses what a process with one thread may, and ends.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            let (slow, known) = (ended_child(), ended_child());
+            collected().push(slow);
+            let mut told = Vec::new();
+            reap_each([known], Collects::Behind, |pid, _| told.push(pid));
+            // SAFETY: ends this process alone.
+            unsafe { libc::_exit(i32::from(told != [known])) };
+        }
+        let mut status = 0;
+        // SAFETY: a child of ours.
+        unsafe { libc::waitpid(pid, &raw mut status, 0) };
+        assert_eq!(status, 0);
     }
 }

@@ -40,7 +40,7 @@ pub enum ProtectError {
         why: String,
         hint: String,
     },
-    #[error("the backup {to} has ended the connection at once: it has another key")]
+    #[error("the backup {to} has ended the connection at once: it has another key, or was ended")]
     OtherKey { to: String },
     #[error("{} is no key of hindcast protect", .0.display())]
     NoKey(std::path::PathBuf),

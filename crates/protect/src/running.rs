@@ -288,7 +288,10 @@ impl<'a> Running<'a> {
             return Ok(channel.flush()?);
         }
         let (last, going) = self.queued().map_err(Broken::Here)?;
-        if last.is_none() && !is_due {
+        // By the next mark; or, where there is none, when the program runs on alone.
+        if let Some(id) = last {
+            self.held.push_back((self.mark + 1, id));
+        } else if !is_due {
             return Ok(());
         }
         // The log before the packets that explain it are looked at, and behind them on its way: the
@@ -296,6 +299,11 @@ impl<'a> Running<'a> {
         let mut log = Vec::new();
         let collected = self.shipper.collect(None, &mut |message| log.push(message));
         let is_new = collected.map_err(Broken::Here)?.is_new;
+        // What waits may be an answer that no log explains.
+        if let Some(why) = self.shipper.ended_early() {
+            self.cannot_be_joined(&why);
+            return Err(Broken::Here(io::Error::other(why)));
+        }
         self.see(&mut |came| channel.put(&ToBackup::Came(came.to_vec())));
         if self.arriving.has_lost() {
             let why = "clients send more than can be kept";
@@ -316,9 +324,6 @@ impl<'a> Running<'a> {
         } else if self.spoken.elapsed() >= ALIVE_EVERY {
             self.spoken = self.shipped;
             channel.put(&ToBackup::Alive);
-        }
-        if let Some(id) = last {
-            self.held.push_back((self.mark, id));
         }
         Ok(channel.flush()?)
     }
@@ -474,12 +479,18 @@ impl<'a> Running<'a> {
         if self.arriving.has_lost() {
             self.cannot_be_joined("more packets have come than could be looked at");
         }
+        if let Some(why) = self.shipper.ended_early() {
+            self.cannot_be_joined(&why);
+        }
         let Some(mut joining) = self.joining.take() else {
             if let Err(error) = self.shipper.pass_over() {
                 self.cannot_be_joined(&format!("its log cannot be read: {error}"));
             }
             return;
         };
+        if let Some(why) = self.unusable.clone() {
+            return self.not_joined(joining, (why, String::new()), say);
+        }
         match joining.step() {
             Step::On => self.joining = Some(joining),
             Step::Accepted => {

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 
 use hindcast_exec::mapped::Mapped;
 use hindcast_execlog::event::{LONG, padded};
-use hindcast_execlog::files::End;
+use hindcast_execlog::files::{End, is_first};
 use hindcast_execlog::{Events, Kind, LogHeader, ProcessHeader};
 
 use crate::message::ToBackup;
@@ -111,6 +111,14 @@ impl Shipper {
     /// Whether a part of the log is gone, so that nobody can be given it from the beginning.
     pub fn is_dropped(&self) -> bool {
         self.is_dropped
+    }
+
+    /// Why the log says no more of the program, which runs: recording has ended.
+    pub fn ended_early(&self) -> Option<String> {
+        let mut images = self.processes.iter().filter(|found| is_first(&found.name));
+        let ended = images.find(|found| found.header.end().0 == End::Detached)?;
+        let reason = ended.header.reason.as_str();
+        Some(format!("recording has ended: {reason}"))
     }
 
     /// Bytes of the log, and how many of them were sent.

@@ -88,9 +88,15 @@ pub fn family(pid: u32) -> Vec<u32> {
 
 /// What descends from a process and has this name: the first fifteen letters of its program's.
 pub fn named(pid: u32, name: &str) -> Option<u32> {
-    family(pid).into_iter().skip(1).find(|pid| {
-        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|found| found.trim() == name)
-    })
+    family(pid)
+        .into_iter()
+        .skip(1)
+        .find(|pid| is_named(*pid, name))
+}
+
+/// Whether a process has this name.
+pub fn is_named(pid: u32, name: &str) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|found| found.trim() == name)
 }
 
 /// Where each thread of a process and its descendants is: for a person who wants to know why there

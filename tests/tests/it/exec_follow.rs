@@ -16,11 +16,11 @@ use crate::exec_servers::{Cache, lighttpd, memcached, redis};
 /// The process that holds the descriptors of the program that leads.
 const HOLDER: &str = "hindcast-table";
 
-/// The processes that run the program.
+/// The processes that run the program. One that has handed descriptors over may take a while to
+/// end where processors are busy, beside the next that holds them.
 fn programs(server: &Process) -> Vec<u32> {
-    let holder = strays::named(server.pid(), HOLDER);
     let mut programs = strays::family(server.pid());
-    programs.retain(|pid| *pid != server.pid() && Some(*pid) != holder);
+    programs.retain(|pid| *pid != server.pid() && !strays::is_named(*pid, HOLDER));
     programs
 }
 

@@ -108,6 +108,7 @@ programs! {
     random;
     random_device;
     random_instructions;
+    renumbered: Case { threads: 3, ..PLAIN };
     shared;
     socketpairs;
     stat;

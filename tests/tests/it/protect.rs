@@ -82,6 +82,10 @@ fn primary(network: &Network, folder: &Path, options: &[&str], server: &[&str]) 
         .args(options)
         .arg("--")
         .args(server);
+    let disk = folder.join("disk");
+    if disk.exists() {
+        command.env("TMPDIR", disk);
+    }
     Process::start("primary", command, folder)
 }
 
@@ -404,6 +408,67 @@ fn without_its_backup_the_program_runs_on_and_says_so() {
     unsafe { libc::kill(pair.primary.pid() as i32, libc::SIGTERM) };
     pair.primary.wait().assert_code(0);
     assert_eq!(pair.network.rules(End::Primary), Vec::<String>::new());
+}
+
+/// A small disk, of its own, until it is dropped.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn mount(at: PathBuf) -> Disk {
+        std::fs::create_dir(&at).expect("a folder");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=8m", "none"]);
+        assert!(mount.arg(&at).status().expect("it runs").success());
+        Disk(at)
+    }
+
+    fn fill(&self) {
+        let mut file = std::fs::File::create(self.0.join("all")).expect("there is room");
+        while std::io::Write::write_all(&mut file, &[0; 4096]).is_ok() {}
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// What is not in the log cannot be protected: it is not taken for protected, and no backup goes on
+/// with what was before.
+#[test]
+fn a_program_whose_recording_has_ended_runs_on_unprotected_and_that_is_said() {
+    if !Network::is_possible() {
+        return;
+    }
+    let disk = std::cell::OnceCell::new();
+    let pair = Pair::prepared("protect-full", &REDIS, |folder| {
+        let _ = disk.set(Disk::mount(folder.join("disk")));
+    });
+    let clients = pair.clients::<OfRedis>();
+    clients.wait_for_more(100);
+    disk.get().expect("it was mounted").fill();
+    let primary = &pair.primary;
+    wait_for("a word about it", || {
+        let said = primary.stderr();
+        let why = "recording has ended: the disk with the recording is full";
+        (said.contains("runs on unprotected") && said.contains(why)).then_some(())
+    });
+    clients.wait_for_more(300);
+    clients.end();
+    let asked = pair.ask(
+        "attach",
+        &["--at", "10.9.0.2:7401", "--to", "10.9.0.3:7400"],
+    );
+    let said = String::from_utf8_lossy(&asked.stderr).into_owned();
+    assert!(
+        said.contains("can have none: recording has ended"),
+        "{said}"
+    );
+    pair.lose(Loss::Program);
+    pair.primary.wait();
+    let said = pair.backup.stderr();
+    assert!(!said.contains("goes on here"), "{said}");
 }
 
 fn has_gone_on(backup: &Process) {

@@ -66,6 +66,8 @@ pub struct Call<'a> {
     sync_after: Option<u64>,
     /// Descriptors that the program got from this call; -1: none.
     opened: [i32; 2],
+    /// What these stand for.
+    stand_for: files::Meaning,
     origin: Origin,
     /// The path that it was opened by; null: none.
     path: *const c_char,
@@ -112,6 +114,7 @@ impl<'a> Call<'a> {
             flags: 0,
             sync_after: None,
             opened: [-1; 2],
+            stand_for: files::Meaning::Is(files::Kind::File),
             origin: Origin::Other,
             path: std::ptr::null(),
             peer: (std::ptr::null(), 0),
@@ -616,9 +619,9 @@ impl<'a> Call<'a> {
     /// The call gives the program a new descriptor.
     #[inline(always)]
     pub fn opened(&mut self, descriptor: i32, kind: files::Kind) {
-        files::opened(descriptor, kind);
         flows::opens(descriptor);
         self.opened[0] = descriptor;
+        self.they_stand_for(files::Meaning::Is(kind));
         if kind == files::Kind::Socket {
             self.origin = Origin::Made;
         }
@@ -641,10 +644,21 @@ impl<'a> Call<'a> {
     /// The call gives the program both ends of something inside the process, or twice the same
     /// descriptor where they are one.
     pub fn opened_internal(&mut self, one: i32, other: i32) {
-        files::opened_internal(one, other);
         flows::opens(one);
         flows::opens(other);
         self.opened = [one, other];
+        self.they_stand_for(files::Meaning::Inside);
+    }
+
+    /// As [`Call::opened`] for another number of what `from` stands for.
+    pub fn duplicated(&mut self, from: i32, to: i32) {
+        self.opened(to, files::Kind::File);
+        self.they_stand_for(files::Meaning::CopyOf(from));
+    }
+
+    fn they_stand_for(&mut self, meaning: files::Meaning) {
+        self.stand_for = meaning;
+        meaning.is_of(self.opened);
     }
 
     /// The program gives a descriptor back. Before it does: afterwards another thread may be given
@@ -674,8 +688,12 @@ impl<'a> Call<'a> {
                 sync::object(&mut self.thread, files::number_key(other));
             }
         }
-        if elsewhere() && !self.recording {
-            self.make_along();
+        if !self.recording {
+            // In a replay who had a number before may have closed it only now.
+            self.stand_for.is_of(self.opened);
+            if elsewhere() {
+                self.make_along();
+            }
         }
         for number in [one, other] {
             flows::opened(number, self.origin);

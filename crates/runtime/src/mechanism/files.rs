@@ -26,6 +26,27 @@ pub enum Kind {
     Other = 4,
 }
 
+/// What numbers stand for that a call has given to the program.
+#[derive(Clone, Copy)]
+pub enum Meaning {
+    Is(Kind),
+    /// Two ends, or one, of something inside the process.
+    Inside,
+    /// What another number stands for.
+    CopyOf(i32),
+}
+
+impl Meaning {
+    /// The numbers stand for it from now on.
+    pub fn is_of(self, [one, other]: [i32; 2]) {
+        match self {
+            Meaning::Is(kind) => opened(one, kind),
+            Meaning::Inside => opened_internal(one, other),
+            Meaning::CopyOf(from) => duplicated(from, one),
+        }
+    }
+}
+
 const ECHO_STDOUT: u8 = 0x10;
 const ECHO_STDERR: u8 = 0x20;
 const KIND: u8 = 0x0f;
@@ -84,7 +105,7 @@ pub fn closed(descriptor: i32) {
     }
 }
 
-pub fn duplicated(from: i32, to: i32) {
+fn duplicated(from: i32, to: i32) {
     flows::duplicated(from, to);
     references::duplicated(from, to);
     let (Some(source), Some(target)) = (known(from), known(to)) else {

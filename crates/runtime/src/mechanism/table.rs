@@ -61,8 +61,10 @@ pub fn hold() {
 }
 
 fn serve() -> ! {
-    // SAFETY: settings of this process. It ends with the launcher, in no terminal's group, and
-    // signals are for others.
+    // SAFETY: settings of this process. It ends with the launcher, and signals are for others. It
+    // has a group of its own, not the terminal's; a session of its own would be a group of its own
+    // for the kernel's scheduler, too (autogroup), and those are made to wait for seconds where
+    // others are busy: clients would, with what is to go on.
     unsafe {
         syscall!(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         syscall!(
@@ -70,7 +72,7 @@ fn serve() -> ! {
             libc::PR_SET_NAME,
             c"hindcast-table".as_ptr()
         );
-        syscall!(libc::SYS_setsid);
+        syscall!(libc::SYS_setpgid, 0, 0);
     }
     crate::mechanism::signals::kernel::set_mask(u64::MAX);
     forget_memory();

@@ -148,7 +148,7 @@ pub unsafe fn fcntl(running: &mut Call, call: SystemCall) -> isize {
     // SAFETY: the program's own call.
     let result = unsafe { run(running, call, 2, meaning, blocks) };
     if result >= 0 && matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
-        super::descriptors::duplicated(running, fd, result as i32);
+        running.duplicated(fd, result as i32);
     }
     result
 }

@@ -64,15 +64,9 @@ pub unsafe fn dup(running: &mut Call, call: SystemCall) -> isize {
     // SAFETY: the program's own call.
     let result = running.run_kernel(|_| if ours { EBADF } else { unsafe { call.run() } });
     if result >= 0 {
-        duplicated(running, fd, result as i32);
+        running.duplicated(fd, result as i32);
     }
     result
-}
-
-/// A number that is in use from now on, for what another one stands for.
-pub fn duplicated(running: &mut Call, from: i32, to: i32) {
-    running.opened(to, files::Kind::File);
-    files::duplicated(from, to);
 }
 
 /// `dup2` and `dup3`.
@@ -87,7 +81,7 @@ pub unsafe fn dup2(running: &mut Call, call: SystemCall) -> isize {
     // SAFETY: the program's own call.
     let result = running.run_kernel(|_| if ours { EBADF } else { unsafe { call.run() } });
     if result >= 0 && fd != wanted {
-        duplicated(running, fd, wanted);
+        running.duplicated(fd, wanted);
     }
     result
 }
