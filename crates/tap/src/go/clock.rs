@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use hindcast_taplog::Board;
 use libc::{c_int, timespec};
 
-use super::goroutines::for_code;
+use super::goroutines::{self, for_code};
 use super::vectors::{Segment, Vectors};
 use crate::hooks::clocks;
 use crate::{pins, process};
@@ -190,4 +190,22 @@ pub unsafe extern "C" fn measure(clock: c_int, time: *mut timespec) -> c_int {
         unsafe { *time = pins::timespec(pins::nanos(&*time).saturating_add(apart)) };
     }
     done
+}
+
+/// The clock that measures is read to compare a time with it, by `time.Since` or `time.Until`: that
+/// is a reading of the wall clock as any other.
+pub unsafe extern "C" fn compare(
+    clock: c_int,
+    time: *mut timespec,
+    goroutine: usize,
+    frame: usize,
+) -> c_int {
+    let replays = process::board().is_some_and(Board::replays);
+    if replays || goroutines::is_at_work(goroutine) {
+        let mut wall = pins::timespec(0);
+        // SAFETY: the memory is ours.
+        unsafe { read(libc::CLOCK_REALTIME, &mut wall, goroutine, frame) };
+    }
+    // SAFETY: what the caller gave.
+    unsafe { measure(clock, time) }
 }

@@ -39,6 +39,10 @@ impl Changes {
         let now = image.address(Function::Now)?;
         entries::set_running(running(now)?);
         entries::set_measured(measured(now)?);
+        let comparing = (image.range(Function::Since), image.range(Function::Until));
+        if let (Some(since), Some(until)) = comparing {
+            entries::set_comparing([since, until]);
+        }
         let goroutine = image.address(Function::NewGoroutine)?;
         let random = image.address(Function::Random);
         Some(Self {

@@ -6,6 +6,7 @@
 //! stays on the stack that it has.
 
 use std::arch::naked_asm;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{calls, clock, goroutines};
@@ -15,6 +16,8 @@ use crate::{pins, turns};
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 /// Where `time.Now` goes on when it has read the clock that measures.
 static MEASURED: AtomicUsize = AtomicUsize::new(0);
+/// Where `time.Since` and `time.Until` begin, and how long they are.
+static COMPARING: [[AtomicUsize; 2]; 2] = [const { [const { AtomicUsize::new(0) }; 2] }; 2];
 /// Where the function goes on that makes system calls.
 pub static BEHIND_SYSCALL: AtomicUsize = AtomicUsize::new(0);
 /// The functions that were changed, as they were.
@@ -27,6 +30,14 @@ pub fn set_running(distance: usize) {
 
 pub fn set_measured(address: usize) {
     MEASURED.store(address, Ordering::Relaxed);
+}
+
+/// These compare a time with the clock that measures.
+pub fn set_comparing(functions: [Range<usize>; 2]) {
+    for (place, function) in COMPARING.iter().zip(functions) {
+        place[0].store(function.start, Ordering::Relaxed);
+        place[1].store(function.len(), Ordering::Relaxed);
+    }
 }
 
 /// A system call: its number in `rax`, its arguments in `rbx`, `rcx`, `rdi`, `rsi`, `r8` and `r9`.
@@ -173,7 +184,24 @@ pub unsafe extern "C" fn clock() {
         "mov rax, [rip + {measured}]",
         "cmp rax, [rsp]",
         "je 3f",
-        "jmp qword ptr [rip + {real}]",
+        // Who called what calls the function that reads it: frames of Go hang together.
+        "mov rax, [rbp]",
+        "test rax, rax",
+        "je 5f",
+        "mov r8, [rax + 8]",
+        "mov rax, r8",
+        "sub rax, [rip + {comparing}]",
+        "cmp rax, [rip + {comparing} + 8]",
+        "jb 6f",
+        "sub r8, [rip + {comparing} + 16]",
+        "cmp r8, [rip + {comparing} + 24]",
+        "jb 6f",
+        "5: jmp qword ptr [rip + {real}]",
+        "6: sub rsp, 8",
+        "mov rdx, r14",
+        "mov rcx, rbp",
+        "call {compare}",
+        "jmp 4f",
         "3: sub rsp, 8",
         "call {measure}",
         "jmp 4f",
@@ -185,6 +213,8 @@ pub unsafe extern "C" fn clock() {
         "xorps xmm15, xmm15",
         "ret",
         measured = sym MEASURED,
+        comparing = sym COMPARING,
+        compare = sym clock::compare,
         real = sym clock::REAL,
         measure = sym clock::measure,
         read = sym clock::read,

@@ -9,6 +9,7 @@
 //! also known by where [`SYSCALL`] is, whose bytes are the same in each version.
 
 use std::ffi::CStr;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::vectors::Vectors;
@@ -29,7 +30,11 @@ pub enum Function {
     Now,
     NewGoroutine,
     Random,
+    Since,
+    Until,
 }
+
+const FUNCTIONS: usize = 6;
 
 impl Function {
     fn named(name: &[u8]) -> Option<Self> {
@@ -41,6 +46,8 @@ impl Function {
             b"time.now" => Self::Now,
             b"runtime.newproc1" => Self::NewGoroutine,
             b"runtime.rand" => Self::Random,
+            b"time.Since" => Self::Since,
+            b"time.Until" => Self::Until,
             _ => return None,
         })
     }
@@ -50,7 +57,7 @@ pub struct Image {
     /// Where Go's code begins.
     text: usize,
     table: &'static [u8],
-    found: [(Function, u32); 4],
+    found: [(Function, u32); FUNCTIONS],
     count: usize,
     known: Box<[AtomicU64]>,
 }
@@ -88,7 +95,7 @@ impl Image {
         let mut image = Self {
             text: 0,
             table,
-            found: [(Function::Syscall, u32::MAX); 4],
+            found: [(Function::Syscall, u32::MAX); FUNCTIONS],
             count: 0,
             known: (0..KNOWN).map(|_| AtomicU64::new(0)).collect(),
         };
@@ -121,6 +128,14 @@ impl Image {
     /// Where a function begins.
     pub fn address(&self, function: Function) -> Option<usize> {
         self.text.checked_add(self.entry(function)? as usize)
+    }
+
+    /// Where it ends, too.
+    pub fn range(&self, function: Function) -> Option<Range<usize>> {
+        let entry = self.entry(function)?;
+        let next = self.number_at(entry)?.checked_add(1)?;
+        let start = self.address(function)?;
+        Some(start..self.text.checked_add(self.end(next)? as usize)?)
     }
 
     fn functions(&self) -> Option<usize> {
@@ -158,6 +173,11 @@ impl Image {
     }
 
     fn find(&self, offset: u32) -> Option<&'static [u8]> {
+        Some(self.function(self.number_at(offset)?)?.1)
+    }
+
+    /// The number of the function that is there.
+    fn number_at(&self, offset: u32) -> Option<usize> {
         let (mut low, mut high) = (0, self.functions()?);
         if offset >= self.end(high)? {
             return None;
@@ -169,7 +189,7 @@ impl Image {
                 false => high = middle,
             }
         }
-        Some(self.function(low)?.1)
+        Some(low)
     }
 
     /// Where the function of this number begins, and the one before it ends.

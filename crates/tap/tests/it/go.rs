@@ -79,7 +79,7 @@ fn times_are_as_far_apart_as_they_were() {
     assert_eq!((began, ended), (own[0].time, own[1].time));
     assert!((took - (ended - began)).abs() < 1_000_000, "{recorded:?}");
 
-    // It was much longer, by another machine.
+    // It was much longer, by another recording.
     let later = Reading {
         time: own[1].time + 3_600_000_000_000,
         ..own[1]
@@ -92,4 +92,30 @@ fn times_are_as_far_apart_as_they_were() {
         let differs = again[2] - (later.time - own[0].time);
         assert!(differs.abs() < 1_000_000_000, "{again:?}");
     }
+}
+
+/// `time.Since` and `time.Until` read no other clock than the one that measures.
+#[test]
+fn what_is_compared_with_now_is_compared_with_what_now_was() {
+    const HOUR: i64 = 3_600_000_000_000;
+    let program = built(WAYS[1]);
+    let paths = ["since".to_owned()];
+    let recording = Program::record_program(&program, Some(SECRET));
+    let before = wall_clock();
+    let recorded = recording.ask(&paths);
+    let readings = recording.recorder.stop().readings;
+    let mut own: Vec<Reading> = (0..3).map(|n| readings[&(1, n)]).collect();
+    let took = recorded[0].split(' ').next().unwrap().parse::<i64>();
+    assert!((took.unwrap() - (own[1].time - own[0].time)).abs() < 1_000_000);
+
+    own[1].time += HOUR;
+    own[2].time += 2 * HOUR;
+    let replay = Program::replay_program(&program, 30 * DAY);
+    replay.expect(before, &[own]);
+    let again = replay.ask(&paths);
+    let hours: Vec<i64> = again[0]
+        .split(' ')
+        .map(|one| (one.parse::<i64>().unwrap() + HOUR / 2) / HOUR)
+        .collect();
+    assert_eq!(hours, [1, 46], "{again:?}");
 }

@@ -60,6 +60,11 @@ func answer(path string) string {
 		time.Sleep(20 * time.Millisecond)
 		ended := time.Now()
 		return fmt.Sprint(began.UnixNano(), ended.UnixNano(), int64(ended.Sub(began)))
+	case "since":
+		began := time.Now()
+		time.Sleep(20 * time.Millisecond)
+		deadline := began.Add(48 * time.Hour)
+		return fmt.Sprint(int64(time.Since(began)), int64(time.Until(deadline)))
 	}
 	return "what?"
 }
