@@ -170,6 +170,7 @@ fn was_read_by_any(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<Begin
     };
     let Some(number) = number else {
         if process::board().is_some_and(Board::replays) {
+            MINE.with(reads_unknown);
             entry.ask(0);
         }
         return None;
@@ -195,6 +196,16 @@ fn was_read_by_any(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<Begin
         }
     });
     begins.then_some(Begins::Here(number))
+}
+
+/// A request is read of which it is not known which one it is, or not yet. The one that the thread
+/// has read and answered before is over all the same.
+fn reads_unknown(mine: &Mine) {
+    if !mine.is_unanswered() {
+        mine.read.set(0);
+        mine.begun.set(0);
+        mine.taken.set(None);
+    }
 }
 
 /// In a replay, whether somebody has taken this request before. What one process of the service

@@ -30,6 +30,10 @@ struct Gate {
 
 impl Gate {
     fn open() -> Self {
+        Self::open_for(Purpose::Record { first: 1 })
+    }
+
+    fn open_for(purpose: Purpose) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("gate");
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -40,7 +44,7 @@ impl Gate {
         redirect.from[1] = named(SOCKET);
         redirect.to[0] = inet(port);
         redirect.to[1] = named(path.to_str().unwrap());
-        let board = Arc::new(SharedBoard::make(Purpose::Record { first: 1 }, &redirect).unwrap());
+        let board = Arc::new(SharedBoard::make(purpose, &redirect).unwrap());
         let turns = Turns::default();
         let gate = Self {
             board,
@@ -235,6 +239,37 @@ fn a_thread_that_has_read_a_request_works_on_it() {
 fn it_is_so_over_unix_sockets_and_in_children() {
     let port = free_port();
     are_exact(&turns_of(&mut python(port, "unix", 3), port, 6));
+}
+
+/// As when another connection has taken the place at which its number stood.
+#[test]
+fn a_request_of_which_nobody_knows_which_it_is_is_not_the_one_before() {
+    let gate = Gate::open_for(Purpose::Replay);
+    let port = free_port();
+    let mut command = python(port, "inet", 0);
+    let recorder = Recorder::with_board(Arc::clone(&gate.board));
+    recorder.tap(&mut command);
+    let service = Service::start(&mut command);
+    let listens = || gate.board.listener(port, false);
+    let port = std::iter::repeat_with(listens).find_map(|port| {
+        std::thread::sleep(Duration::from_millis(5));
+        port
+    });
+    let mut connection = connect(port.unwrap());
+    let mut reader = BufReader::new(connection.try_clone().unwrap());
+    for (path, number) in [("/a", "hindcast-request: 0000000000000005\r\n"), ("/b", "")] {
+        write!(connection, "GET {path} HTTP/1.1\r\nHost: x\r\n{number}\r\n").unwrap();
+        let mut line = String::new();
+        while line.trim_end() != path {
+            line.clear();
+            assert!(reader.read_line(&mut line).unwrap() > 0);
+        }
+    }
+    drop(service);
+    recorder.stop();
+    let turns = gate.turns.lock().unwrap();
+    assert_eq!(turns["/a"], [Some(5); 2]);
+    assert_eq!(turns["/b"], [Some(0); 2]);
 }
 
 #[test]
