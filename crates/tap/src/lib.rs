@@ -58,6 +58,7 @@ mod errno;
 mod hooks;
 mod java;
 mod listeners;
+mod php;
 mod pins;
 mod process;
 mod python;

@@ -297,6 +297,50 @@ fn one_request_at_a_time_is_known_in_an_event_loop_too() {
     are_exact(&turns_of(&mut command, port, 1));
 }
 
+const PHP: &str = r#"<?php
+$database = fsockopen('127.0.0.1', 1);
+foreach (range(1, 2) as $_) {
+    fwrite($database, $_SERVER['REQUEST_URI'] . "\n");
+    $answer = fgets($database);
+}
+echo $answer;
+"#;
+
+/// It reads the beginning of a request, and then another one, which it serves first.
+#[test]
+fn the_server_of_php_works_on_what_it_has_read_whole() {
+    let (gate, port) = (Gate::open(), free_port());
+    let recorder = Recorder::with_board(Arc::clone(&gate.board));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("index.php");
+    std::fs::write(&file, PHP).unwrap();
+    let mut command = Command::new("php");
+    command.args(["-S", &format!("127.0.0.1:{port}")]).arg(file);
+    recorder.tap(&mut command);
+    let service = Service::start(&mut command);
+    let answered = |mut stream: std::net::TcpStream, path: &str| {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with(&format!("{path}\n")), "{answer}");
+    };
+    for round in 0..3 {
+        let [posted, read] = ["post", "get"].map(|name| format!("/{name}/{round}"));
+        let mut slow = connect(port);
+        write!(slow, "POST {posted} HTTP/1.1\r\nContent-Length: 2\r\n\r\n").unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        let mut other = connect(port);
+        write!(other, "GET {read} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        answered(other, &read);
+        write!(slow, "ok").unwrap();
+        answered(slow, &posted);
+    }
+    drop(service);
+    recorder.stop();
+    let turns = gate.turns.lock().unwrap().clone();
+    assert_eq!(turns.len(), 6);
+    are_exact(&turns);
+}
+
 /// Each line that is said to the database is the turn that it is said in.
 fn says_its_turns(program: &str) {
     let gate = Gate::open();
