@@ -414,6 +414,6 @@ mod tests {
     fn what_is_no_memory_is_not_read() {
         assert!(copy(std::ptr::null::<Frame>()).is_none());
         assert_eq!(copy(&7_usize), Some(7));
-        assert_eq!(copy_some(8 as *const usize, &mut [0; 2]), 0);
+        assert_eq!(copy_some(64 as *const usize, &mut [0; 2]), 0);
     }
 }
