@@ -96,7 +96,7 @@ impl Pins {
 
     /// The connection is about to be closed.
     pub fn sent_by(&self, line: Line) {
-        self.turns.board.forget(line);
+        self.turns.board.has_sent(line);
     }
 
     /// The request is over.

@@ -663,6 +663,9 @@ impl<'a> Loading<'a> {
         let mut seen_by_statements = Vec::new();
         for (tx, statements) in &self.statements {
             let shape = recording.transaction(*tx).shape;
+            if shapes.gives_back(shape) {
+                continue;
+            }
             let locks_first = shapes.locks_first(shape);
             let looking = shapes.looking(shape);
             let sights = looking.and_then(|all| statements.sights(all, locks_first));
@@ -683,6 +686,8 @@ impl<'a> Loading<'a> {
             writers.insert(tx, xid);
         }
         let mut seen = writers.sorted()?;
+        let gives_back = |tx| shapes.gives_back(recording.transaction(tx).shape);
+        self.snapshots.retain(|&(tx, _)| !gives_back(tx));
         for (tx, snapshot) in self.snapshots {
             seen.insert(tx, &snapshot)?;
         }

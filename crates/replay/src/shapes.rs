@@ -23,6 +23,8 @@ pub struct Shapes {
     tries: HashMap<ShapeId, Vec<u32>>,
     /// Those that take an advisory lock before they look at anything.
     locking_first: HashSet<ShapeId>,
+    /// Those that look at nothing, and give advisory locks back.
+    giving_back: HashSet<ShapeId>,
     pub reading: HashSet<ShapeId>,
     /// The hashes of its statements.
     statements: HashMap<ShapeId, Vec<u64>>,
@@ -148,6 +150,10 @@ impl Shapes {
         if first.is_some_and(|one| one.locks.contains(&sql::ADVISORY)) {
             self.locking_first.insert(shape);
         }
+        let mut looking = statements.iter().filter(|one| one.takes_snapshot);
+        if first.is_some() && looking.all(only_gives_back) {
+            self.giving_back.insert(shape);
+        }
     }
 
     /// Which of its statements may come whenever.
@@ -247,6 +253,12 @@ impl Shapes {
     /// advisory lock.
     pub fn locks_first(&self, shape: ShapeId) -> bool {
         self.locking_first.contains(&shape)
+    }
+
+    /// Whether transactions of this shape do nothing but give advisory locks back. Their snapshots
+    /// show them nothing, and are of any time after the locks were others'.
+    pub fn gives_back(&self, shape: ShapeId) -> bool {
+        self.giving_back.contains(&shape)
     }
 
     /// The statements of a shape that the recording has, as hashes of their fingerprints.
@@ -465,6 +477,13 @@ pub fn only_reads(statement: &Statement) -> bool {
         && statement.uuids.is_empty()
         && !words.any(|word| DRAWING.contains(&word) || writes(word));
     statement.kind.controls_transaction() || statement.kind == Kind::Select && plain
+}
+
+fn only_gives_back(statement: &Statement) -> bool {
+    let reads = |word: &str| word.eq_ignore_ascii_case("from");
+    let is_word = |char: char| char.is_alphanumeric() || char == '_';
+    let mut words = statement.fingerprint.text.split(|char| !is_word(char));
+    statement.kind == Kind::Select && statement.gives_back && !words.any(reads)
 }
 
 fn shows_drawn(statement: &Statement, told: bool) -> bool {

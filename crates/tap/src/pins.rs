@@ -10,7 +10,7 @@ use chacha20::rand_core::{Rng, SeedableRng};
 use hindcast_taplog::pins::{Caller, Draw, Number, Place, Reading, Reads, Series};
 use hindcast_taplog::{Board, Told};
 
-use crate::{process, python, ruby, starts, thread, tls, turns};
+use crate::{php, process, python, ruby, starts, thread, tls, turns};
 
 /// Fills it as it was, or will be, for the request that the thread works on, or for the thread if
 /// it works on none. False if it is not filled: then it is the kernel's to do.
@@ -170,10 +170,12 @@ fn read_here(reads: Reads, real: i64) -> Option<i64> {
     let request = turns::of_code();
     let code = || match request {
         0 => Caller::UNKNOWN,
-        _ => match caller() {
-            Caller::UNKNOWN => ruby::caller(),
-            known => known,
-        },
+        _ => {
+            let others = [caller, ruby::caller, php::caller];
+            let mut known = others.iter().map(|of| of());
+            let is_known = |one: &Caller| *one != Caller::UNKNOWN;
+            known.find(is_known).unwrap_or_default()
+        }
     };
     let caller = (!turns::reads_apart()).then(code);
     read(request, caller, reads, real)

@@ -26,7 +26,7 @@ use hindcast_taplog::pins::{Caller, Draw, KEY, Place, Statements, Walk};
 
 use crate::descriptors::{self, Entry};
 use crate::short::{self, short};
-use crate::{process, python};
+use crate::{php, process, python};
 
 /// A descriptor that no program has, for those who know better: see `hooks::reserved`. It never
 /// reaches the kernel.
@@ -170,6 +170,7 @@ fn was_read_by_any(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<Begin
     };
     let Some(number) = number else {
         if process::board().is_some_and(Board::replays) {
+            MINE.with(reads_unknown);
             entry.ask(0);
         }
         return None;
@@ -186,7 +187,7 @@ fn was_read_by_any(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<Begin
         let is_own = mine.begun.get() == mine.read.get();
         let unanswered = |entry: &Entry| entry.is_asked() && entry.turn() == mine.read.get();
         if before != descriptor && is_own && descriptors::entry(before).is_some_and(unanswered) {
-            mine.several.set(true);
+            mine.several.set(!php::serves_one_at_a_time());
         }
         mine.read.set(number);
         mine.taken.set(None);
@@ -195,6 +196,16 @@ fn was_read_by_any(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<Begin
         }
     });
     begins.then_some(Begins::Here(number))
+}
+
+/// A request is read of which it is not known which one it is, or not yet. The one that the thread
+/// has read and answered before is over all the same.
+fn reads_unknown(mine: &Mine) {
+    if !mine.is_unanswered() {
+        mine.read.set(0);
+        mine.begun.set(0);
+        mine.taken.set(None);
+    }
 }
 
 /// In a replay, whether somebody has taken this request before. What one process of the service
@@ -249,7 +260,7 @@ pub fn writes(entry: &Entry, bytes: &[u8]) {
         }
         is_own
     });
-    if entry.turn() != 0 && !is_own {
+    if entry.turn() != 0 && !is_own && !php::serves_one_at_a_time() {
         MOVES.store(true, Ordering::Relaxed);
     }
     entry.answer();

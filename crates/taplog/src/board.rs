@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   a thread reads a request ──▶ takes a number ────────────▶ Board::next
-//!   it writes to a connection ─▶ its number stands there ───▶ Board::turns[the connection]
+//!   it writes to a connection ─▶ its number stands there ───▶ Board::set_turn
 //!                                                                  ▲
 //!   the other end has read what was written, and looks ────────────┘
 //! ```
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::pins::Pins;
 use crate::starts::Starts;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"hindbrd6");
+const MAGIC: u64 = u64::from_le_bytes(*b"hindbrd7");
 
 /// How a request that is sent again says which one it is: 16 hexadecimal digits.
 pub const REQUEST_HEADER: &str = "hindcast-request";
@@ -44,6 +44,8 @@ const REFUSED: usize = 16;
 /// Connections that there can be at a time: one for each port, one for each name of five digits.
 const PORTS: usize = 1 << 16;
 const NAMES: usize = 1 << 20;
+/// Connections from one port to several others, of which each has a place of its own.
+const WAYS: usize = 8;
 
 /// An address as the system has it: `sockaddr_in`, `sockaddr_in6`, `sockaddr_un`.
 #[repr(C)]
@@ -231,9 +233,11 @@ pub struct Board {
     own: [AtomicU64; PORTS / 64],
     /// In a replay, the requests that somebody has taken, each at a place of its number's.
     taken: [AtomicU64; TAKEN],
-    turns: [AtomicU64; PORTS + NAMES],
-    /// By the port of the end that connected: the port that it connected to.
-    to: [AtomicU16; PORTS],
+    /// Of connections that processes of the service have made.
+    made: Lines,
+    /// In a replay, of those by which requests are sent that do not say their numbers. They are
+    /// others' than the service's, and may be from the same ports to other ones.
+    sent: Lines,
     pins: Pins,
     starts: Starts,
 }
@@ -246,8 +250,55 @@ impl std::fmt::Debug for Board {
 
 /// Set in what stands for a port.
 const REFUSED_MARK: u32 = 1 << 16;
-/// Set in what stands for a connection that a process of the service itself has made.
-const OURS: u64 = 1 << 63;
+/// Set in what stands for a connection that is there.
+const THERE: u64 = 1 << 63;
+
+/// A number for each connection.
+#[repr(C)]
+struct Lines {
+    numbers: [AtomicU64; PORTS * WAYS + NAMES],
+    /// By the place of one between two ports: the port that it leads to.
+    to: [AtomicU16; PORTS * WAYS],
+}
+
+impl Lines {
+    fn place(line: Line) -> usize {
+        let place = line.place as usize;
+        match place.checked_sub(PORTS) {
+            None => place * WAYS + usize::from(line.to) % WAYS,
+            Some(name) => PORTS * WAYS + name,
+        }
+    }
+
+    /// Whether the connection that stands at the line's place is the line's.
+    fn is_there(&self, line: Line) -> bool {
+        let to = self.to.get(Self::place(line));
+        to.is_none_or(|to| to.load(Ordering::Acquire) == line.to)
+    }
+
+    fn put(&self, line: Line, number: u64) {
+        let place = Self::place(line);
+        if let Some(to) = self.to.get(place) {
+            to.store(line.to, Ordering::Release);
+        }
+        if let Some(at) = self.numbers.get(place) {
+            at.store(number & !THERE | THERE, Ordering::Release);
+        }
+    }
+
+    fn get(&self, line: Line) -> Option<u64> {
+        let number = self.numbers.get(Self::place(line))?;
+        let number = number.load(Ordering::Acquire);
+        (number & THERE != 0 && self.is_there(line)).then_some(number & !THERE)
+    }
+
+    fn forget(&self, line: Line) {
+        let number = self.numbers.get(Self::place(line));
+        if let Some(number) = number.filter(|_| self.is_there(line)) {
+            number.store(0, Ordering::Release);
+        }
+    }
+}
 
 impl Board {
     pub const SIZE: usize = size_of::<Self>();
@@ -473,53 +524,35 @@ impl Board {
         &self.taken[request as usize % TAKEN]
     }
 
-    fn turn(&self, line: Line) -> Option<&AtomicU64> {
-        self.turns.get(line.place as usize)
-    }
-
-    /// Whether the connection that stands at the line's place is the line's.
-    fn is_there(&self, line: Line) -> bool {
-        let to = self.to.get(line.place as usize);
-        to.is_none_or(|to| to.load(Ordering::Acquire) == line.to)
-    }
-
     /// What is written to the connection from now on belongs to this request; 0: to none.
     pub fn set_turn(&self, line: Line, request: u64) {
-        self.put(line, request & !OURS | OURS);
-    }
-
-    fn put(&self, line: Line, number: u64) {
-        if let Some(to) = self.to.get(line.place as usize) {
-            to.store(line.to, Ordering::Release);
-        }
-        if let Some(turn) = self.turn(line) {
-            turn.store(number, Ordering::Release);
-        }
-    }
-
-    /// In a replay: who sends requests is about to send this one by the connection.
-    pub fn sends(&self, line: Line, request: u64) {
-        self.put(line, request & !OURS);
-    }
-
-    /// The request that is sent by the connection, if who sends it says so here.
-    pub fn sent(&self, line: Line) -> Option<u64> {
-        let turn = self.turn(line)?.load(Ordering::Acquire);
-        (turn != 0 && turn & OURS == 0 && self.is_there(line)).then_some(turn)
+        self.made.put(line, request);
     }
 
     /// The connection is there no more.
     pub fn forget(&self, line: Line) {
-        if let Some(turn) = self.turn(line).filter(|_| self.is_there(line)) {
-            turn.store(0, Ordering::Release);
-        }
+        self.made.forget(line);
     }
 
     /// The request that what was last written to the connection belongs to. `Some(0)`: to none, or
     /// it is not known; `None`: no process that has this board made the connection.
     pub fn whose_turn(&self, line: Line) -> Option<u64> {
-        let turn = self.turn(line)?.load(Ordering::Acquire);
-        (turn & OURS != 0 && self.is_there(line)).then_some(turn & !OURS)
+        self.made.get(line)
+    }
+
+    /// In a replay: who sends requests is about to send this one by the connection.
+    pub fn sends(&self, line: Line, request: u64) {
+        self.sent.put(line, request);
+    }
+
+    /// In a replay: the request was answered, and the connection is about to be closed.
+    pub fn has_sent(&self, line: Line) {
+        self.sent.forget(line);
+    }
+
+    /// The request that is sent by the connection, if who sends it says so here.
+    pub fn sent(&self, line: Line) -> Option<u64> {
+        self.sent.get(line)
     }
 }
 

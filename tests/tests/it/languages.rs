@@ -168,6 +168,11 @@ fn who_fills_a_cache_reads_what_it_did_besides_in_ruby() {
 }
 
 #[test]
+fn who_fills_a_cache_reads_what_it_did_besides_in_php() {
+    is_the_same_if_filled("first-php", &["php", "first.php"], &[]);
+}
+
+#[test]
 fn who_fills_a_cache_draws_and_reads_what_it_did_besides_in_java() {
     is_the_same_if_filled("first-java", &["java", "First.java"], &[]);
 }

@@ -30,6 +30,10 @@ struct Gate {
 
 impl Gate {
     fn open() -> Self {
+        Self::open_for(Purpose::Record { first: 1 })
+    }
+
+    fn open_for(purpose: Purpose) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("gate");
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -40,7 +44,7 @@ impl Gate {
         redirect.from[1] = named(SOCKET);
         redirect.to[0] = inet(port);
         redirect.to[1] = named(path.to_str().unwrap());
-        let board = Arc::new(SharedBoard::make(Purpose::Record { first: 1 }, &redirect).unwrap());
+        let board = Arc::new(SharedBoard::make(purpose, &redirect).unwrap());
         let turns = Turns::default();
         let gate = Self {
             board,
@@ -237,6 +241,37 @@ fn it_is_so_over_unix_sockets_and_in_children() {
     are_exact(&turns_of(&mut python(port, "unix", 3), port, 6));
 }
 
+/// As when another connection has taken the place at which its number stood.
+#[test]
+fn a_request_of_which_nobody_knows_which_it_is_is_not_the_one_before() {
+    let gate = Gate::open_for(Purpose::Replay);
+    let port = free_port();
+    let mut command = python(port, "inet", 0);
+    let recorder = Recorder::with_board(Arc::clone(&gate.board));
+    recorder.tap(&mut command);
+    let service = Service::start(&mut command);
+    let listens = || gate.board.listener(port, false);
+    let port = std::iter::repeat_with(listens).find_map(|port| {
+        std::thread::sleep(Duration::from_millis(5));
+        port
+    });
+    let mut connection = connect(port.unwrap());
+    let mut reader = BufReader::new(connection.try_clone().unwrap());
+    for (path, number) in [("/a", "hindcast-request: 0000000000000005\r\n"), ("/b", "")] {
+        write!(connection, "GET {path} HTTP/1.1\r\nHost: x\r\n{number}\r\n").unwrap();
+        let mut line = String::new();
+        while line.trim_end() != path {
+            line.clear();
+            assert!(reader.read_line(&mut line).unwrap() > 0);
+        }
+    }
+    drop(service);
+    recorder.stop();
+    let turns = gate.turns.lock().unwrap();
+    assert_eq!(turns["/a"], [Some(5); 2]);
+    assert_eq!(turns["/b"], [Some(0); 2]);
+}
+
 #[test]
 fn where_one_thread_serves_several_requests_no_wrong_turn_is_told() {
     let port = free_port();
@@ -260,6 +295,50 @@ fn one_request_at_a_time_is_known_in_an_event_loop_too() {
     let mut command = Command::new("node");
     command.args(["-e", NODE, &port.to_string()]);
     are_exact(&turns_of(&mut command, port, 1));
+}
+
+const PHP: &str = r#"<?php
+$database = fsockopen('127.0.0.1', 1);
+foreach (range(1, 2) as $_) {
+    fwrite($database, $_SERVER['REQUEST_URI'] . "\n");
+    $answer = fgets($database);
+}
+echo $answer;
+"#;
+
+/// It reads the beginning of a request, and then another one, which it serves first.
+#[test]
+fn the_server_of_php_works_on_what_it_has_read_whole() {
+    let (gate, port) = (Gate::open(), free_port());
+    let recorder = Recorder::with_board(Arc::clone(&gate.board));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("index.php");
+    std::fs::write(&file, PHP).unwrap();
+    let mut command = Command::new("php");
+    command.args(["-S", &format!("127.0.0.1:{port}")]).arg(file);
+    recorder.tap(&mut command);
+    let service = Service::start(&mut command);
+    let answered = |mut stream: std::net::TcpStream, path: &str| {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with(&format!("{path}\n")), "{answer}");
+    };
+    for round in 0..3 {
+        let [posted, read] = ["post", "get"].map(|name| format!("/{name}/{round}"));
+        let mut slow = connect(port);
+        write!(slow, "POST {posted} HTTP/1.1\r\nContent-Length: 2\r\n\r\n").unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        let mut other = connect(port);
+        write!(other, "GET {read} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        answered(other, &read);
+        write!(slow, "ok").unwrap();
+        answered(slow, &posted);
+    }
+    drop(service);
+    recorder.stop();
+    let turns = gate.turns.lock().unwrap().clone();
+    assert_eq!(turns.len(), 6);
+    are_exact(&turns);
 }
 
 /// Each line that is said to the database is the turn that it is said in.

@@ -181,11 +181,31 @@ fn a_request_stands_at_the_connection_that_it_is_sent_by() {
         board.sends(line, 7);
         assert_eq!(board.sent(line), Some(7));
         assert_eq!(board.whose_turn(line), None, "the service did not make it");
-        board.forget(line);
+        board.has_sent(line);
         assert_eq!(board.sent(line), None);
         board.set_turn(line, 7);
         assert_eq!(board.sent(line), None, "the service made it");
     }
+}
+
+#[test]
+fn a_request_is_sent_from_a_port_from_which_the_service_has_connected_elsewhere() {
+    let board = board();
+    let line = |to| Line::of_ports(40001, to).unwrap();
+    for database in [6000, 6001, 9008] {
+        board.sends(line(9000), 7);
+        board.set_turn(line(database), 5);
+        assert_eq!(board.sent(line(9000)), Some(7));
+        board.sends(line(9000), 8);
+        assert_eq!(board.whose_turn(line(database)), Some(5));
+        board.forget(line(database));
+        assert_eq!(board.sent(line(9000)), Some(8));
+    }
+    board.set_turn(line(6000), 5);
+    board.set_turn(line(6379), 6);
+    board.has_sent(line(9000));
+    let both = (board.whose_turn(line(6000)), board.whose_turn(line(6379)));
+    assert_eq!(both, (Some(5), Some(6)), "of a cache and of the database");
 }
 
 #[test]

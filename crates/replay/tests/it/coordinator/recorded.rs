@@ -387,6 +387,41 @@ fn advisory_locks_are_taken_in_their_order() {
     );
 }
 
+/// It was sent before the other one, which committed before the server looked at it.
+#[test]
+fn who_only_gives_a_lock_back_waits_for_nothing_that_it_saw() {
+    for (level, statements) in [
+        ("", "SELECT pg_advisory_unlock($1) AS released"),
+        ("read-committed told 9", "SELECT pg_advisory_unlock($1)"),
+    ] {
+        check(
+            RECORDED,
+            &format!(
+                "request 1 0..100
+                 request 2 0..100
+                 tx 1 10..40 xid 100 sees 100 locks 1@2: UPDATE t SET a = $1; SELECT pg_advisory_unlock($1)
+                 tx 2 12..42 {level} sees 101 locks 0@1: {statements}"
+            ),
+            "snapshot 0
+             may lock 0 1
+             may snapshot 1
+             snapshot 1
+             may lock 1 0
+             locked 1 0
+             may lock 0 1",
+            expect![[r#"
+                snapshot 0 +1
+                may lock 0 1 => no
+                may snapshot 1 => yes
+                snapshot 1 +1
+                may lock 1 0 => yes
+                locked 1 0 +1
+                may lock 0 1 => yes
+            "#]],
+        );
+    }
+}
+
 #[test]
 fn in_sequence_one_runs_after_the_other() {
     check(
