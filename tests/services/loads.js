@@ -14,8 +14,8 @@ const pool = new Pool({
 });
 const app = express();
 
-const wait = "pg_sleep(CASE WHEN current_setting('loads.slow') = $1 THEN 0.1 ELSE 0 END) IS NOT NULL";
-const pages = kind => pool.query(`SELECT author FROM page WHERE kind = $1 AND ${wait} ORDER BY id`, [kind]);
+const wait = "SELECT pg_sleep(CASE WHEN current_setting('loads.slow') = $1 THEN 0.1 ELSE 0 END)";
+const pages = kind => pool.query(`SELECT author FROM page, (${wait}) AS waited WHERE kind = $1 ORDER BY id`, [kind]);
 const marks = ids => ids.map((_, at) => `$${at + 1}`).join(", ");
 
 app.get("/", async (_, response) => {
