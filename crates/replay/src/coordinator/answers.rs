@@ -106,6 +106,11 @@ impl Coordinator {
         self.in_order.note(tx);
     }
 
+    /// Whether the client of a transaction that has begun has not heard of its end.
+    pub(super) fn is_to_be_answered(&self, tx: Tx) -> bool {
+        !self.is_over_with(tx) || self.in_order.withheld.contains(&tx.0)
+    }
+
     /// What the answer of a transaction has to wait for.
     pub fn answer_awaits(&self, tx: Tx) -> Option<Awaited> {
         let recorded = self.recording.transaction(tx);

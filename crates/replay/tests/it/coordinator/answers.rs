@@ -166,3 +166,40 @@ async fn nothing_waits_for_long_for_what_does_not_come() {
     let waited = tokio::time::timeout(longest, permission);
     waited.await.expect("it goes on");
 }
+
+/// Two things at a time, which had one connection, and now have two.
+#[test]
+fn what_is_behind_an_answer_that_was_not_given_still_comes() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         tx 1 10..20 with 1 sees 100: SELECT a FROM t WHERE id = $1
+         tx 1 20..30 with 1 sees 100: SELECT b FROM t WHERE id = $1
+         tx 1 30..40 with 2 sees 100: SELECT a FROM t WHERE id = $1
+         tx 1 40..50 with 2 sees 100: SELECT b FROM t WHERE id = $1
+         request 2 200..300
+         tx 2 210..220 with 1 sees 100: SELECT b FROM t WHERE id = $1",
+        "sent 1
+         claim 1 SELECT a FROM t WHERE id = 1
+         claim 1 SELECT a FROM t WHERE id = 2
+         withhold 0
+         ended 0
+         gave 0
+         claim 1 SELECT b FROM t WHERE id = 1
+         ended 2
+         claim 1 SELECT b FROM t WHERE id = 2
+         moved",
+        expect![[r#"
+            sent 1 +1
+            claim 1 SELECT a FROM t WHERE id = 1 => Run(Tx(0)) +1
+            claim 1 SELECT a FROM t WHERE id = 2 => Run(Tx(2)) +1
+            withhold 0
+            ended 0 +1
+            gave 0
+            claim 1 SELECT b FROM t WHERE id = 1 => Run(Tx(1)) +1
+            ended 2 +1
+            claim 1 SELECT b FROM t WHERE id = 2 => Run(Tx(3)) +1
+            moved
+        "#]],
+    );
+}
