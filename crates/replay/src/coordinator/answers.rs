@@ -140,7 +140,8 @@ impl Coordinator {
         }
         // A transaction that its client begins is known by its first statement, which may come
         // behind this answer.
-        let shows = is_sooner || self.shapes.is_single(one.shape);
+        // Changed code may not begin it, and others wait meanwhile.
+        let shows = self.changes.is_none() && (is_sooner || self.shapes.is_single(one.shape));
         let comes = shows && !self.comes_unnoticed(other) && !self.is_given_up(other);
         comes.then_some(Awaited::Begin(other))
     }

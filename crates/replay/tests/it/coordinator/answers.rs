@@ -149,7 +149,7 @@ fn changed_code_that_does_not_ask_again_goes_on() {
         expect![[r#"
             sent 1 +1
             claim 1 SELECT a FROM t => Run(Tx(0)) +1
-            awaits 0 => Some(Begin(Tx(1)))
+            awaits 0 => None
             claim 1 SELECT d FROM t => Run(Tx(3)) +1
             awaits 0 => None
         "#]],
