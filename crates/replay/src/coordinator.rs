@@ -10,8 +10,10 @@
 //! that match nothing are *added*, those that do not come are *deleted*, and [`Changes`] keeps
 //! account of all that is otherwise than recorded, instead of divergences.
 
+mod answers;
 mod background;
 mod changed;
+mod look;
 mod moved;
 mod together;
 mod unexplained;
@@ -29,10 +31,13 @@ use crate::plan::Plan;
 use crate::recording::{Answer, Fate, Recording};
 use crate::rules::{Frontier, Rules};
 use crate::shapes::Shapes;
-use crate::transaction::{Ask, Claim, Ended, EndedAs, Looking, MovedReads, Opening, Stop, Stopped};
+use crate::transaction::{Ask, Claim, Ended, EndedAs, Looking, MovedReads, Opening};
 use crate::transcript::{Said, Transcript};
 use crate::verdict::{Divergence, DivergenceKind, Position};
+pub use answers::Awaited;
+use answers::InOrder;
 pub use background::{Background, GhostTurn};
+pub use look::Look;
 use moved::Moved;
 pub use unexplained::Pending;
 use unexplained::Unexplained;
@@ -46,23 +51,6 @@ pub struct Counts {
     pub ghosts_by_service: u64,
     pub read_committed: u64,
     pub divergences: u64,
-}
-
-/// What a replay is run to look at, instead of to its end.
-#[derive(Clone, Debug, Default)]
-pub struct Look {
-    /// The transaction whose own writes are to be seen, and up to where.
-    pub stop: Option<Stop>,
-    stopped: Option<Stopped>,
-}
-
-impl Look {
-    pub fn new(stop: Option<Stop>) -> Self {
-        Self {
-            stop,
-            stopped: None,
-        }
-    }
 }
 
 pub struct Coordinator {
@@ -80,6 +68,7 @@ pub struct Coordinator {
     /// did not do before.
     let_go: BTreeSet<u32>,
     unexplained: Unexplained,
+    in_order: InOrder,
     background: Background,
     /// By request: the service has begun a transaction of it. What is left out has no part in it.
     begun: Vec<bool>,
@@ -127,7 +116,11 @@ impl Coordinator {
             }
         }
         let rules = Rules::recorded(schedule, &recording, sequential);
-        Self::with(recording, plan, rules, None, shapes, keep_going)
+        let mut new = Self::with(recording, plan, rules, None, shapes, keep_going);
+        if !sequential {
+            new.in_order = InOrder::of(&new.recording);
+        }
+        new
     }
 
     /// A run of changed code.
@@ -140,6 +133,7 @@ impl Coordinator {
     ) -> Self {
         let rules = Rules::Changed(Box::new(retroaction));
         let mut coordinator = Self::with(recording, plan, rules, Some(changes), shapes, true);
+        coordinator.in_order = InOrder::of(&coordinator.recording);
         let retried: Vec<Tx> = coordinator.recording.retried().collect();
         coordinator.leave_out(retried);
         coordinator
@@ -166,6 +160,7 @@ impl Coordinator {
             moved: Moved::new(&recording, &shapes),
             let_go: BTreeSet::new(),
             unexplained: Unexplained::default(),
+            in_order: InOrder::default(),
             background: Background::default(),
             begun: vec![false; recording.requests.len()],
             claimed_up_to: vec![0; recording.requests.len()],
@@ -187,53 +182,6 @@ impl Coordinator {
             unreadable: None,
             steps: 0,
         }
-    }
-
-    /// Has the replay end where the database holds what [`Recording::look`] sees, and nothing else.
-    /// The recording was loaded with such a snapshot.
-    pub fn look(&mut self, look: Look) {
-        self.look = Some(look);
-    }
-
-    /// The transaction that does not go on to its end.
-    pub fn stop_at(&self) -> Option<Stop> {
-        self.look.as_ref().and_then(|look| look.stop)
-    }
-
-    /// The transaction is where it was to be stopped.
-    pub fn stopped(&mut self, stopped: Stopped) {
-        self.steps += 1;
-        if let Some(look) = &mut self.look {
-            look.stopped.get_or_insert(stopped);
-        }
-    }
-
-    /// What became of the transaction that was to be stopped, if it is there.
-    pub fn how_stopped(&self) -> Option<&Stopped> {
-        self.look.as_ref().and_then(|look| look.stopped.as_ref())
-    }
-
-    /// Whether the database holds what was to be looked at. All that is seen has committed, and
-    /// nothing else commits, since the snapshot is never taken.
-    pub fn is_seen(&self) -> bool {
-        self.look.as_ref().is_some_and(|look| match look.stop {
-            None => self.may_look(),
-            Some(_) => look.stopped.is_some(),
-        })
-    }
-
-    fn may_look(&self) -> bool {
-        let look = self.recording.look();
-        self.rules.schedule().may_take_snapshot(look)
-    }
-
-    /// Whether what a transaction does matters to what is to be looked at.
-    fn matters(&self, tx: Tx) -> bool {
-        let levels = self.rules.schedule().levels();
-        self.look.as_ref().is_none_or(|look| {
-            let own = look.stop.is_some_and(|stop| stop.tx == tx);
-            own || levels.sees(self.recording.look(), tx)
-        })
     }
 
     /// A transaction of the service takes its first snapshot, for this statement.
@@ -348,6 +296,7 @@ impl Coordinator {
 
     fn set_claimed(&mut self, tx: Tx) {
         self.claimed[tx.index()] = true;
+        self.in_order.note(tx);
         let Some((request, _)) = self.recording.transaction(tx).request else {
             return;
         };
@@ -442,6 +391,7 @@ impl Coordinator {
     pub fn may(&self, ask: Ask) -> bool {
         match ask {
             Ask::Stop(_) => self.how_stopped().is_none() && self.may_look(),
+            Ask::Answer(tx) => self.answer_awaits(tx).is_none(),
             Ask::Snapshot(tx) | Ask::Look(tx, _) if self.let_go.contains(&tx.0) => true,
             _ => self.rules.may(ask, &self.recording),
         }
@@ -511,6 +461,7 @@ impl Coordinator {
             return;
         }
         self.steps += 1;
+        self.in_order.note(tx);
         self.counts.transactions_done += 1;
         if ended.fate == EndedAs::Committed {
             self.rules.committed(tx, &self.recording);
@@ -715,7 +666,8 @@ impl Coordinator {
 
     /// As long as this has not changed, no answer of [`Coordinator::may`] has.
     pub fn frontier(&self) -> (Frontier, u64) {
-        (self.rules.frontier(), self.reads_let_go())
+        let others = self.reads_let_go() + self.in_order.moved();
+        (self.rules.frontier(), others)
     }
 
     /// Whether the service has begun to work: a request has asked the database, or was answered.

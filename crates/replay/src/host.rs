@@ -108,6 +108,16 @@ impl Context for ServiceContext {
     fn waits_no_more(&mut self, tx: Tx) {
         self.shared.monitor.with(|c| c.waits_no_more(tx));
     }
+    fn withholds(&mut self, tx: Tx) -> bool {
+        let withholds = self.shared.answered_in_order.get(tx.index()) == Some(&true);
+        if withholds {
+            self.shared.monitor.with(|c| c.withhold(tx));
+        }
+        withholds
+    }
+    fn gave_answer(&mut self, tx: Tx) {
+        self.shared.monitor.with(|c| c.gave_answer(tx));
+    }
     fn backend(&mut self, pid: i32) {
         self.pid = Some(pid);
     }

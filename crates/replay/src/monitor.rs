@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use hindcast_order::Tx;
 use tokio::sync::{oneshot, watch};
 
-use crate::coordinator::Coordinator;
+use crate::coordinator::{Awaited, Coordinator};
 use crate::rules::Frontier;
 use crate::transaction::Ask;
 
@@ -134,6 +134,12 @@ impl Monitor {
                     _ = receiver => {}
                     () = monitor.quiet(Ask::GHOST_PATIENCE) => {}
                 },
+                Ask::Answer(tx) => tokio::select! {
+                    _ = receiver => {}
+                    awaited = monitor.missing(tx) => {
+                        monitor.with(|coordinator| coordinator.waited_in_vain(awaited));
+                    }
+                },
                 _ => {
                     let _ = receiver.await;
                 }
@@ -149,6 +155,27 @@ impl Monitor {
             match quiet.checked_sub(moved.elapsed()) {
                 Some(rest) => tokio::time::sleep(rest).await,
                 None => return,
+            }
+        }
+    }
+
+    /// Resolves when what an answer waits for is not begun for so long, or nothing moves.
+    async fn missing(&self, tx: Tx) -> Awaited {
+        let (mut last, mut since) = (None, Instant::now());
+        loop {
+            tokio::time::sleep(Ask::ANSWER_PATIENCE / 10).await;
+            let now = self.with(|coordinator| coordinator.answer_awaits(tx));
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+            let from = match now {
+                Some(Awaited::Begin(_)) => since,
+                _ => since.max(self.moved_at()),
+            };
+            if let Some(now) = now
+                && from.elapsed() >= Ask::ANSWER_PATIENCE
+            {
+                return now;
             }
         }
     }
@@ -181,10 +208,12 @@ impl Monitor {
         self.inner.changed.subscribe()
     }
 
-    /// What is being waited for.
+    /// What is being waited for, by what is not over.
     pub fn waiting(&self) -> Vec<Ask> {
         let state = self.state();
-        let alive = state.waiting.iter().filter(|(_, who)| !who.is_closed());
+        let is_over = |ask: &Ask| matches!(ask, Ask::Answer(_));
+        let all = state.waiting.iter();
+        let alive = all.filter(|(ask, who)| !who.is_closed() && !is_over(ask));
         alive.map(|(ask, _)| *ask).collect()
     }
 

@@ -95,7 +95,7 @@ impl Rules {
                 Ask::Act(tx) => retroaction.may_act(tx),
                 Ask::Commit(tx) => retroaction.may_commit(tx),
                 Ask::Look(tx, _) => retroaction.may_look(tx, recording.scheduled(ask)),
-                Ask::Lock(..) | Ask::Insert(..) => true,
+                Ask::Lock(..) | Ask::Insert(..) | Ask::Answer(_) | Ask::Given(_) => true,
                 Ask::Stop(_) => false,
             },
         }
@@ -248,7 +248,7 @@ impl Recorded {
                 self.sequence.is_some() || self.inserts.may(tx, statement, in_vain)
             }
             Ask::Commit(tx) => self.schedule.may_commit(tx),
-            Ask::Act(_) => true,
+            Ask::Act(_) | Ask::Answer(_) | Ask::Given(_) => true,
             Ask::Stop(_) => false,
         };
         let is_writer = |tx| self.schedule.levels().visible_from(tx).is_some();
@@ -267,6 +267,8 @@ impl Recorded {
                         | Ask::Lock(..)
                         | Ask::Insert(..)
                         | Ask::Act(_)
+                        | Ask::Answer(_)
+                        | Ask::Given(_)
                         | Ask::Stop(_),
                         _,
                     ) => true,

@@ -21,6 +21,8 @@ use crate::verdict::Remark;
 pub struct Shared {
     pub monitor: Monitor,
     pub recording: Arc<Recording>,
+    /// See [`Coordinator::answered_in_order`].
+    pub answered_in_order: Arc<Vec<bool>>,
     /// Shapes that only read; see [`Pins::reads_only`].
     reading: HashSet<ShapeId>,
     /// Writes outside any request that were refused, by statement.
@@ -91,6 +93,7 @@ impl Shared {
         learned: Learned,
     ) -> Self {
         Self {
+            answered_in_order: monitor.with(|c| c.answered_in_order()),
             monitor,
             recording,
             reading,

@@ -31,6 +31,11 @@ pub enum Ask {
     /// To write or lock, for a transaction of changed code that aborted originally.
     Act(Tx),
     Commit(Tx),
+    /// To give a client the end of its answer, where its request has asked for other things at
+    /// the time.
+    Answer(Tx),
+    /// That has been written. It is always permitted.
+    Given(Tx),
     /// To end for good where it was to be stopped, with what it has written so far; see [`Stop`].
     Stop(Tx),
 }
@@ -51,6 +56,9 @@ impl Ask {
     /// ghost: others may wait for its connection.
     pub const GHOST_PATIENCE: Duration = Duration::from_millis(150);
 
+    /// What an answer waits for and what does not come is not waited for longer.
+    pub const ANSWER_PATIENCE: Duration = Duration::from_millis(250);
+
     pub fn tx(self) -> Tx {
         match self {
             Self::Snapshot(tx)
@@ -60,6 +68,8 @@ impl Ask {
             | Self::Insert(tx, _)
             | Self::Act(tx)
             | Self::Commit(tx)
+            | Self::Answer(tx)
+            | Self::Given(tx)
             | Self::Stop(tx) => tx,
         }
     }

@@ -21,7 +21,7 @@ pub const REQUESTS: usize = CLIENTS * LOGINS * (NOTES + 2);
 pub const LIFETIME: Duration = Duration::from_secs(10);
 
 /// What a service needs that is in a folder of the repository.
-fn install(script: &str, arguments: &[&str]) {
+pub fn install(script: &str, arguments: &[&str]) {
     let status = Command::new(repository(script)).args(arguments).status();
     assert!(status.expect("bash is there").success());
 }

@@ -1,5 +1,6 @@
 //! The integration tests of `hindcast-tests`: one program, a module per subject.
 
+mod answers;
 mod applications;
 mod audit;
 mod background;

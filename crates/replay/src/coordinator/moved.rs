@@ -220,7 +220,8 @@ impl Coordinator {
     pub(super) fn is_far(&self, request: Request, tx: Tx, statement: u64) -> bool {
         let varies = |one: u64| self.moved.varying.contains(&one);
         let read = |&one: &Tx| self.only_reads(one) && !self.comes_unnoticed(one);
-        let mut reads = self.over_before(request, tx).filter(read);
+        let is_gone = |one: &Tx| !self.may_follow(request, *one);
+        let mut reads = self.over_before(request, tx).filter(read).filter(is_gone);
         varies(statement) && reads.any(|one| !self.opening(one).is_some_and(varies))
     }
 
@@ -278,8 +279,24 @@ impl Coordinator {
     /// Whether a read that was over before a transaction began has to come, though that has.
     pub(super) fn still_comes(&self, read: Tx, tx: Tx) -> bool {
         let openings = self.opening(read).zip(self.opening(tx));
+        let request = self.recording.transaction(tx).request;
         openings.is_some_and(|(read, other)| self.moved.always_sent_with(read, other))
             || self.were_sent_together(read, tx)
+            || request.is_some_and(|(request, _)| self.may_follow(request, read))
+    }
+
+    /// Whether a read may be what a request does next with an answer that it has not had: a service
+    /// does several things at a time, each one behind the other, and those of one thing say
+    /// nothing of where another one has got.
+    fn may_follow(&self, request: Request, read: Tx) -> bool {
+        let began = self.recording.transaction(read).began;
+        let own = self.recording.own(request).iter();
+        let mut before = own.copied().take_while(|&one| one < read);
+        before.any(|one| {
+            self.claimed[one.index()]
+                && self.recording.transaction(one).ended <= began
+                && self.is_to_be_answered(one)
+        })
     }
 
     /// Nothing moves: reads that were thought to be late do not come. Where there are none, one

@@ -58,6 +58,14 @@ pub trait Context {
     /// A transaction that waited to do this ghost has gone away.
     fn waits_no_more(&mut self, _tx: Tx) {}
 
+    /// The transaction is answered: whether its client is to hear of it in its turn; see
+    /// [`Ask::Answer`](crate::transaction::Ask::Answer).
+    fn withholds(&mut self, _tx: Tx) -> bool {
+        false
+    }
+    /// And now it has heard.
+    fn gave_answer(&mut self, _tx: Tx) {}
+
     /// What the server works on from here on, and has the snapshot for if it waits for a row.
     fn looking(&mut self, _looking: Option<Looking>) {}
     /// The service gives its database what this message holds.

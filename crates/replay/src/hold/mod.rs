@@ -39,6 +39,7 @@ mod sent;
 mod served;
 mod serving;
 mod transaction;
+mod withheld;
 
 use std::collections::VecDeque;
 
@@ -64,6 +65,7 @@ pub use sent::{SentAll, SentOpening};
 pub use served::Answered;
 use served::Served;
 use transaction::{Kind, Open, OwnCommit};
+use withheld::Withheld;
 
 /// The recording cannot be read. The context has noted why, and the run is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,6 +177,7 @@ pub struct Holder {
     outside: Option<String>,
     /// The ghost that the next batch waits for, or has waited for.
     awaited: Option<Tx>,
+    withheld: Withheld,
 }
 
 /// Whether more can be done now.
@@ -202,6 +205,7 @@ impl Holder {
             split: None,
             outside: None,
             awaited: None,
+            withheld: Withheld::default(),
         }
     }
 
@@ -291,6 +295,7 @@ impl Holder {
         {
             cx.lost(claim, open.into_ended());
         }
+        self.drop_answer(cx);
         cx.entered(None);
         if let Some(plan) = self.session.plan() {
             plan.steps.clear();
@@ -309,6 +314,7 @@ impl Holder {
             && self.transaction.is_none()
             && self.queue.is_empty()
             && self.answers.is_empty()
+            && self.withheld.is_empty()
     }
 
     fn request_named(&self, traceparent: &[u8]) -> Option<RequestId> {
@@ -324,7 +330,7 @@ impl Holder {
             if let (server::BACKEND_KEY_DATA, Some(pid)) = (tag, body.first_chunk()) {
                 cx.backend(i32::from_be_bytes(*pid));
             }
-            forward(frame, out);
+            forward(frame, &mut out.to_client);
             if tag == server::READY_FOR_QUERY {
                 self.session = Session::Idle;
             }
@@ -332,7 +338,7 @@ impl Holder {
         }
         let Some(answer) = self.answers.take(tag, body) else {
             self.note_parameter(tag, body);
-            forward(frame, out);
+            forward(frame, self.withheld.wire(out));
             return;
         };
         if tag == server::READY_FOR_QUERY
@@ -367,7 +373,7 @@ impl Holder {
         self.note_answer(frame, answer.row.ordered, cx);
         let withheld = answer.owner == Owner::Withheld && tag == server::READY_FOR_QUERY;
         if !is_dropped && (!withheld || self.is_failed_split()) {
-            forward(frame, out);
+            self.tell(frame, out, cx);
         }
         if tag == server::READY_FOR_QUERY {
             self.on_ready(cx);
@@ -526,7 +532,10 @@ impl Holder {
                 Session::Starting | Session::Authenticating | Session::Waiting(_) => {
                     return Next::Continue;
                 }
-                Session::Idle if self.answers.is_empty() => self.plan_next(out, cx),
+                Session::Idle if self.answers.is_empty() => match self.give_answer(out, cx) {
+                    Some(wait) => Ok(Advance::Stop(wait)),
+                    None => self.plan_next(out, cx),
+                },
                 // Of a session that has ended.
                 Session::Idle => return Next::Continue,
                 Session::Running(plan) | Session::Copying(_, plan) if plan.steps.is_empty() => {
@@ -700,11 +709,14 @@ impl Holder {
         let Some(mut open) = self.transaction.take() else {
             return;
         };
+        if let Some(tx) = open.run() {
+            self.withheld.begin(tx, cx);
+        }
         if let Some(error) = open.own_commit.error.take() {
-            out.to_client.put_slice(&error);
+            self.withheld.wire(out).put_slice(&error);
         }
         if !self.is_within_split() {
-            server::ready_for_query(&mut out.to_client, Status::Idle);
+            server::ready_for_query(self.withheld.wire(out), Status::Idle);
         }
         cx.entered(None);
         if let Some(claim) = open.followed() {
@@ -727,13 +739,13 @@ fn is_undone(open: &mut Open, ids: &[u64], cx: &mut impl Context) -> bool {
 
 /// Drivers that look for a server they can write to must not be put off by the read-only default,
 /// which is ours.
-fn forward(frame: &Frame, out: &mut Wires) {
+fn forward(frame: &Frame, to_client: &mut BytesMut) {
     if frame.tag() == server::PARAMETER_STATUS
         && let Ok((b"default_transaction_read_only", _)) =
             server::parse_parameter_status(frame.body())
     {
-        server::parameter_status(&mut out.to_client, b"default_transaction_read_only", b"off");
+        server::parameter_status(to_client, b"default_transaction_read_only", b"off");
         return;
     }
-    out.to_client.put_slice(&frame.0);
+    to_client.put_slice(&frame.0);
 }

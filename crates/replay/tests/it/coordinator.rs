@@ -15,6 +15,7 @@
 //! Then come questions and facts, one a line, and in the output behind each: the answer, what
 //! differs now, and how many steps of the recording that was.
 
+mod answers;
 mod changed;
 mod monitor;
 mod moved;
@@ -420,6 +421,7 @@ impl Replay {
                     "lock" => Ask::Lock(tx, number_of(statement) as u32),
                     "act" => Ask::Act(tx),
                     "commit" => Ask::Commit(tx),
+                    "answer" => Ask::Answer(tx),
                     _ => panic!("may what? {first}"),
                 };
                 return if coordinator.may(ask) { "yes" } else { "no" }.to_owned();
@@ -476,6 +478,13 @@ impl Replay {
                     .map(|tx| Ask::Snapshot(Tx(number_of(tx) as u32)))
                     .collect();
                 coordinator.nothing_moves(&asks);
+            }
+            "withhold" => coordinator.withhold(tx()),
+            "gave" => coordinator.gave_answer(tx()),
+            "awaits" => return format!("{:?}", coordinator.answer_awaits(tx())),
+            "in-vain" => {
+                let awaited = coordinator.answer_awaits(tx()).expect("it waits");
+                coordinator.waited_in_vain(awaited);
             }
             "settle" => coordinator.settle_moved(),
             "settle-changes" => {

@@ -23,6 +23,7 @@ mod server;
 mod session;
 mod simple;
 mod stopped;
+mod withheld;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -58,6 +59,7 @@ struct Told {
     alone: Option<RequestId>,
     yields: bool,
     free: bool,
+    together: bool,
     unreadable: bool,
     heard: RefCell<Vec<String>>,
 }
@@ -176,6 +178,12 @@ impl Context for Told {
             statements.join("; ")
         ));
     }
+    fn withholds(&mut self, _tx: Tx) -> bool {
+        self.together
+    }
+    fn gave_answer(&mut self, tx: Tx) {
+        self.hear(format!("{} was given its answer", tx.0));
+    }
     fn yielded(&mut self) -> bool {
         std::mem::take(&mut self.yields)
     }
@@ -218,6 +226,7 @@ impl Session {
                 alone: None,
                 yields: false,
                 free: false,
+                together: false,
                 unreadable: false,
                 heard: RefCell::default(),
             },
@@ -314,6 +323,8 @@ impl Session {
             "suspend" => self.server.suspend = true,
             // Nobody else has to look before the transaction commits.
             "free" => self.told.free = true,
+            // Its request has asked for other things at the time.
+            "together" => self.told.together = true,
             "hold" => self.held = true,
             "permit" => {
                 let next = self.holder.on_permission(&mut self.wires, &mut self.told);
@@ -417,6 +428,8 @@ fn show_ask(ask: Ask) -> String {
         Ask::Insert(tx, statement) => format!("insert of {} by statement {statement}", tx.0),
         Ask::Act(tx) => format!("act of {}", tx.0),
         Ask::Commit(tx) => format!("commit of {}", tx.0),
+        Ask::Answer(tx) => format!("answer of {}", tx.0),
+        Ask::Given(tx) => format!("given answer of {}", tx.0),
         Ask::Stop(tx) => format!("stop of {}", tx.0),
     }
 }
