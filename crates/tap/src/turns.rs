@@ -20,9 +20,9 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hindcast_taplog::Board;
-use hindcast_taplog::board::{Line, REQUEST_HEADER};
+use hindcast_taplog::board::Line;
 use hindcast_taplog::pins::{Caller, Draw, KEY, Place, Statements, Walk};
+use hindcast_taplog::{Board, heads};
 
 use crate::descriptors::{self, Entry};
 use crate::short::{self, short};
@@ -159,7 +159,7 @@ pub fn was_read(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<Begins> 
 fn was_read_by_any(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<Begins> {
     // A server may answer before it has read all of a request, and read the rest with the next one.
     let bytes = &bytes[entry.pass_body(bytes.len()).min(bytes.len())..];
-    let starts = !entry.is_asked() && begins_request(bytes);
+    let starts = !entry.is_asked() && heads::begins_request(bytes);
     // Some servers read the first bytes by themselves, to see whether they are of HTTP/2. In a
     // replay the number comes with the rest.
     let begins = starts || entry.is_asked() && entry.turn() == 0;
@@ -180,7 +180,7 @@ fn was_read_by_any(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<Begin
             return Some(Begins::Elsewhere);
         }
         entry.ask(number);
-        entry.await_body(body_to_come(bytes));
+        entry.await_body(heads::body_to_come(bytes));
     }
     MINE.with(|mine| {
         let before = mine.descriptor.replace(descriptor);
@@ -227,25 +227,10 @@ fn number(entry: &Entry, bytes: &[u8]) -> Option<u64> {
     match board.replays() {
         true => {
             let sent = || entry.line().and_then(|line| board.sent(line));
-            said(bytes).or(made).or_else(sent)
+            heads::said(bytes).or(made).or_else(sent)
         }
         false => made.or_else(|| Some(board.take_number())),
     }
-}
-
-/// The number that a request says itself.
-fn said(bytes: &[u8]) -> Option<u64> {
-    const HEADER: &[u8] = REQUEST_HEADER.as_bytes();
-    const DIGITS: usize = 16;
-    let at = bytes
-        .windows(HEADER.len())
-        .position(|window| window == HEADER)?;
-    // A colon and a space.
-    let from = at.checked_add(HEADER.len())?.checked_add(2)?;
-    let digits = bytes.get(from..from.checked_add(DIGITS)?)?;
-    digits.iter().try_fold(0, |number, &digit| {
-        Some(number << 4 | u64::from(char::from(digit).to_digit(16)?))
-    })
 }
 
 /// Something is written to an accepted connection.
@@ -703,62 +688,15 @@ pub fn last_read() -> u64 {
     MINE.with(|mine| mine.read.get())
 }
 
-/// How much of a request's body is to come behind these first bytes, as far as its head, if that is
-/// whole, says.
-fn body_to_come(bytes: &[u8]) -> u64 {
-    const NAME: &[u8] = b"content-length:";
-    const END: &[u8] = b"\r\n\r\n";
-    if !bytes.first().is_some_and(u8::is_ascii_uppercase) {
-        return 0;
-    }
-    let Some(end) = bytes.windows(END.len()).position(|four| four == END) else {
-        return 0;
-    };
-    let length = bytes[..end].split(|&byte| byte == b'\n').find_map(|line| {
-        let (name, value) = line.split_at_checked(NAME.len())?;
-        let value = value.trim_ascii();
-        let is_number = name.eq_ignore_ascii_case(NAME) && value.len() < 19;
-        let digit = |value: u64, &digit: &u8| {
-            let digit = char::from(digit).to_digit(10)?;
-            Some(value * 10 + u64::from(digit))
-        };
-        is_number.then(|| value.iter().try_fold(0, digit))?
-    });
-    let come = (bytes.len() - end - END.len()) as u64;
-    length.unwrap_or(0).saturating_sub(come)
-}
-
-/// Whether these are the first bytes of a request: HTTP/1, FastCGI or uwsgi.
-fn begins_request(bytes: &[u8]) -> bool {
-    const METHOD_MAX: usize = 20;
-    match bytes {
-        // The record that begins a request.
-        [1, 1, ..] => true,
-        // A packet of variables, of some length.
-        [0, low, high, 0, ..] => (*low, *high) != (0, 0),
-        _ => {
-            let letter = |byte: &&u8| byte.is_ascii_uppercase() || **byte == b'-';
-            let letters = bytes.iter().take(METHOD_MAX).take_while(letter).count();
-            match bytes.get(letters..) {
-                // All that has come are letters.
-                Some([]) => letters > 0,
-                Some([b' ', then, ..]) => letters > 0 && matches!(then, b'/' | b'*' | b'h'),
-                Some([b' ']) => letters > 0,
-                _ => false,
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn what_a_thread_works_on_is_the_same_where_it_is_unpacked() {
-        takes(Some(1 << 36));
+        takes(Some(1 << 32));
         let handed = packed();
-        assert_eq!(handed, packed_work(1 << 36) | 0b11000);
+        assert_eq!(handed, packed_work(1 << 32) | 0b11000);
         MINE.with(|mine| {
             mine.forget();
             mine.read.set(5);
@@ -768,7 +706,7 @@ mod tests {
         });
         let read = packed();
         unpack(handed);
-        assert_eq!(current(), 1 << 36);
+        assert_eq!(current(), 1 << 32);
         unpack(read);
         let of = |mine: &Mine| (mine.read.get(), mine.begun.get(), mine.descriptor.get());
         assert_eq!(MINE.with(of), (5, 5, 77));
@@ -785,20 +723,5 @@ mod tests {
             (current(), MINE.with(|mine| mine.taken.get())),
             (0, Some(0))
         );
-    }
-
-    #[test]
-    fn what_is_to_come_of_a_body_its_head_says() {
-        let of = |head: &str| body_to_come(head.as_bytes());
-        assert_eq!(
-            of("POST / HTTP/1.1\r\nContent-Length: 12\r\nA: b\r\n\r\nsome"),
-            8
-        );
-        assert_eq!(of("POST / HTTP/1.1\r\ncontent-length:2\r\n\r\n{}GET /"), 0);
-        assert_eq!(of("GET / HTTP/1.1\r\nA: b\r\n\r\n"), 0);
-        assert_eq!(of("POST / HTTP/1.1\r\nContent-Length: 2x\r\n\r\n"), 0);
-        // The head is not whole, or no text.
-        assert_eq!(of("POST / HTTP/1.1\r\nContent-Length: 2\r\n"), 0);
-        assert_eq!(body_to_come(b"\x01\x01\0\r\n\r\n"), 0);
     }
 }

@@ -1,0 +1,85 @@
+//! What the first bytes of a request say.
+
+use crate::board::REQUEST_HEADER;
+
+/// The number that a request says itself.
+pub fn said(bytes: &[u8]) -> Option<u64> {
+    const HEADER: &[u8] = REQUEST_HEADER.as_bytes();
+    const DIGITS: usize = 16;
+    let at = bytes
+        .windows(HEADER.len())
+        .position(|window| window == HEADER)?;
+    // A colon and a space.
+    let from = at.checked_add(HEADER.len())?.checked_add(2)?;
+    let digits = bytes.get(from..from.checked_add(DIGITS)?)?;
+    digits.iter().try_fold(0, |number, &digit| {
+        Some(number << 4 | u64::from(char::from(digit).to_digit(16)?))
+    })
+}
+
+/// How much of a request's body is to come behind these first bytes, as far as its head, if that is
+/// whole, says.
+pub fn body_to_come(bytes: &[u8]) -> u64 {
+    const NAME: &[u8] = b"content-length:";
+    const END: &[u8] = b"\r\n\r\n";
+    if !bytes.first().is_some_and(u8::is_ascii_uppercase) {
+        return 0;
+    }
+    let Some(end) = bytes.windows(END.len()).position(|four| four == END) else {
+        return 0;
+    };
+    let length = bytes[..end].split(|&byte| byte == b'\n').find_map(|line| {
+        let (name, value) = line.split_at_checked(NAME.len())?;
+        let value = value.trim_ascii();
+        let is_number = name.eq_ignore_ascii_case(NAME) && value.len() < 19;
+        let digit = |value: u64, &digit: &u8| {
+            let digit = char::from(digit).to_digit(10)?;
+            Some(value * 10 + u64::from(digit))
+        };
+        is_number.then(|| value.iter().try_fold(0, digit))?
+    });
+    let come = (bytes.len() - end - END.len()) as u64;
+    length.unwrap_or(0).saturating_sub(come)
+}
+
+/// Whether these are the first bytes of a request: HTTP/1, FastCGI or uwsgi.
+pub fn begins_request(bytes: &[u8]) -> bool {
+    const METHOD_MAX: usize = 20;
+    match bytes {
+        // The record that begins a request.
+        [1, 1, ..] => true,
+        // A packet of variables, of some length.
+        [0, low, high, 0, ..] => (*low, *high) != (0, 0),
+        _ => {
+            let letter = |byte: &&u8| byte.is_ascii_uppercase() || **byte == b'-';
+            let letters = bytes.iter().take(METHOD_MAX).take_while(letter).count();
+            match bytes.get(letters..) {
+                // All that has come are letters.
+                Some([]) => letters > 0,
+                Some([b' ', then, ..]) => letters > 0 && matches!(then, b'/' | b'*' | b'h'),
+                Some([b' ']) => letters > 0,
+                _ => false,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_to_come_of_a_body_its_head_says() {
+        let of = |head: &str| body_to_come(head.as_bytes());
+        assert_eq!(
+            of("POST / HTTP/1.1\r\nContent-Length: 12\r\nA: b\r\n\r\nsome"),
+            8
+        );
+        assert_eq!(of("POST / HTTP/1.1\r\ncontent-length:2\r\n\r\n{}GET /"), 0);
+        assert_eq!(of("GET / HTTP/1.1\r\nA: b\r\n\r\n"), 0);
+        assert_eq!(of("POST / HTTP/1.1\r\nContent-Length: 2x\r\n\r\n"), 0);
+        // The head is not whole, or no text.
+        assert_eq!(of("POST / HTTP/1.1\r\nContent-Length: 2\r\n"), 0);
+        assert_eq!(body_to_come(b"\x01\x01\0\r\n\r\n"), 0);
+    }
+}
