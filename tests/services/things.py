@@ -28,6 +28,10 @@ def migrate():
     with connect() as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS thing (name text PRIMARY KEY, maker text NOT NULL)")
         connection.execute("CREATE INDEX IF NOT EXISTS thing_maker ON thing (maker)")
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS try (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, number serial, name text, maker text, "
+            "at timestamptz DEFAULT CURRENT_TIMESTAMP, day date DEFAULT CURRENT_DATE)"
+        )
         if connection.execute("UPDATE migrating SET now = true WHERE NOT now").rowcount != 1:
             raise SystemExit("somebody else migrates")
         with connection.transaction():
@@ -47,10 +51,15 @@ def connected(work):
 
 
 def make(connection, path):
+    # Nobody is shown the numbers of these.
+    connection.execute("INSERT INTO try (name, maker) VALUES (%s, %s)", path.split("/")[1:])
     return connection.execute(MAKE, path.split("/")[1:]).rowcount
 
 
 def make_and_look(connection, path):
+    # A number that is taken and not used.
+    with connection.transaction(force_rollback=True):
+        make(connection, path)
     with connection.transaction():
         made = make(connection, path)
         # Others come in between.

@@ -225,6 +225,13 @@ pub async fn restore_with<T, E: From<RestoreError>>(
         .await
         .map_err(RestoreError::Rewind)?;
     trace.rename(rewound.oids().clone());
+    for one in trace
+        .final_states()
+        .iter()
+        .flat_map(|state| &state.sequences)
+    {
+        reserved.name(one.sequence.clone(), one.oid);
+    }
     reserved.rename(rewound.oids());
     let client = Client::connect(rewound.url(), &ConnectOptions::default())
         .await

@@ -383,6 +383,15 @@ pub enum BaseKind {
 pub struct FinalState {
     pub taken: Micros,
     pub tables: Vec<TableDigest>,
+    /// Those that there were, by what they are called: transactions name them by number.
+    pub sequences: Vec<SequenceName>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SequenceName {
+    /// Schema-qualified, quoted where needed.
+    pub sequence: String,
+    pub oid: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

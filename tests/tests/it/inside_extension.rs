@@ -340,7 +340,8 @@ fn under_read_committed_who_waited_for_a_lock_waits_again() {
 }
 
 /// Who made a thing first makes it again, whether the others waited in a transaction or in a
-/// statement of their own. What the service does when it starts has been done, and is done again.
+/// statement of their own. What the service does when it starts has been done, and is done again,
+/// and sequences that it makes give the same numbers to the same requests.
 #[test]
 fn under_read_committed_who_made_a_row_first_makes_it_again() {
     let schema = "CREATE TABLE migrating (now bool NOT NULL); INSERT INTO migrating VALUES (false)";

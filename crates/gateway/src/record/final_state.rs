@@ -5,7 +5,7 @@ use std::time::Duration;
 use hindcast_pg::ConnectOptions;
 use hindcast_pg::tokio::{Client, Connector};
 use hindcast_state::StateError;
-use hindcast_trace::FinalState;
+use hindcast_trace::{FinalState, SequenceName};
 
 use super::sink::Sink;
 use super::{FinalStateMode, catalog};
@@ -48,13 +48,32 @@ pub(super) async fn take(
     let taken = sink.now();
     let left_out = |column: &str| redacted.leaves_out(column);
     match hindcast_state::digest_tables_without(&control, &left_out).await {
-        Ok(tables) => Ok(FinalState { taken, tables }),
+        Ok(tables) => Ok(FinalState {
+            taken,
+            tables,
+            sequences: sequences(&control)
+                .await
+                .map_err(|error| with_causes(&error))?,
+        }),
         Err(StateError::Read { table, source }) if source.code() == Some(LOCK_NOT_AVAILABLE) => {
             let holder = holder(&control, &table).await;
             Err(locked(&table, holder.as_deref()))
         }
         Err(error) => Err(with_causes(&error)),
     }
+}
+
+/// What the sequences are called that there are.
+async fn sequences(client: &Client) -> Result<Vec<SequenceName>, hindcast_pg::Error> {
+    let named = "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname), c.oid FROM pg_catalog.pg_class c \
+                   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+                  WHERE c.relkind = 'S' AND c.relpersistence <> 't' ORDER BY c.oid";
+    let rows = client.query(named, &[]).await?;
+    let names = rows.iter().map(|row| SequenceName {
+        sequence: row.get(0),
+        oid: row.get(1),
+    });
+    Ok(names.collect())
 }
 
 fn locked(table: &str, holder: Option<&str>) -> String {

@@ -9,6 +9,56 @@ CREATE TABLE IF NOT EXISTS pg_catalog.hindcast_reserved (
 );
 GRANT SELECT ON pg_catalog.hindcast_reserved TO PUBLIC;
 
+-- The numbers that sequences had in the recording, by what they are called, and by the numbers of those that were made since.
+CREATE TABLE IF NOT EXISTS pg_catalog.hindcast_named (name text PRIMARY KEY, recorded oid NOT NULL);
+CREATE TABLE IF NOT EXISTS pg_catalog.hindcast_made (sequence oid PRIMARY KEY, recorded oid NOT NULL);
+GRANT SELECT ON pg_catalog.hindcast_made TO PUBLIC;
+
+-- Whoever makes a sequence may have few rights. What cannot be done leaves what was made as it is.
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_make() RETURNS event_trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = '' SET allow_system_table_mods = on AS
+$function$
+DECLARE
+    v_made record;
+BEGIN
+    FOR v_made IN
+        SELECT c.objid, n.recorded FROM pg_catalog.pg_event_trigger_ddl_commands() c
+        JOIN pg_catalog.hindcast_named n ON n.name OPERATOR(pg_catalog.=) c.object_identity
+        WHERE c.object_type OPERATOR(pg_catalog.=) 'sequence'
+    LOOP
+        INSERT INTO pg_catalog.hindcast_made VALUES (v_made.objid, v_made.recorded) ON CONFLICT DO NOTHING;
+    END LOOP;
+    FOR v_made IN
+        SELECT DISTINCT a.attrelid, a.attnum, a.attname, d.objid
+        FROM pg_catalog.pg_event_trigger_ddl_commands() c
+        JOIN pg_catalog.pg_attribute a ON a.attrelid OPERATOR(pg_catalog.=) c.objid
+            AND a.attidentity OPERATOR(pg_catalog.<>) '' AND NOT a.attisdropped
+        JOIN pg_catalog.pg_class t ON t.oid OPERATOR(pg_catalog.=) a.attrelid
+            AND t.relpersistence OPERATOR(pg_catalog.<>) 't' AND NOT t.relispartition
+        JOIN pg_catalog.pg_depend d ON d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass
+            AND d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass
+            AND d.refobjid OPERATOR(pg_catalog.=) a.attrelid AND d.refobjsubid OPERATOR(pg_catalog.=) a.attnum
+            AND d.deptype OPERATOR(pg_catalog.=) 'i'
+        JOIN pg_catalog.pg_class s ON s.oid OPERATOR(pg_catalog.=) d.objid AND s.relkind OPERATOR(pg_catalog.=) 'S'
+        WHERE c.object_type OPERATOR(pg_catalog.=) 'table'
+    LOOP
+        UPDATE pg_catalog.pg_attribute a SET attidentity = ''
+            WHERE a.attrelid OPERATOR(pg_catalog.=) v_made.attrelid AND a.attnum OPERATOR(pg_catalog.=) v_made.attnum;
+        UPDATE pg_catalog.pg_depend d SET deptype = 'a'
+            WHERE d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass
+            AND d.objid OPERATOR(pg_catalog.=) v_made.objid AND d.deptype OPERATOR(pg_catalog.=) 'i';
+        EXECUTE pg_catalog.format('ALTER TABLE ONLY %s ALTER COLUMN %I SET DEFAULT pg_catalog.nextval(%L::pg_catalog.regclass)',
+            v_made.attrelid::pg_catalog.regclass, v_made.attname, v_made.objid::pg_catalog.regclass);
+        EXECUTE pg_catalog.format('GRANT USAGE ON SEQUENCE %s TO PUBLIC', v_made.objid::pg_catalog.regclass);
+    END LOOP;
+EXCEPTION WHEN OTHERS THEN
+    RAISE LOG 'hindcast: what was made is not pinned: %', SQLERRM;
+END
+$function$;
+DROP EVENT TRIGGER IF EXISTS hindcast_make;
+CREATE EVENT TRIGGER hindcast_make ON ddl_command_end
+    WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE', 'CREATE SEQUENCE') EXECUTE FUNCTION pg_catalog.hindcast_make();
+
 -- The originals, under names of ours.
 CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_nextval(regclass) RETURNS bigint
     LANGUAGE internal VOLATILE STRICT AS 'nextval_oid';
@@ -30,6 +80,9 @@ $function$
 DECLARE
     v_queues CONSTANT text := pg_catalog.current_setting('hindcast_pins.sequences', true);
     v_last CONSTANT text := pg_catalog.current_setting('hindcast_pins.lastval', true);
+    v_recorded CONSTANT oid := coalesce(
+        (SELECT m.recorded FROM pg_catalog.hindcast_made m WHERE m.sequence OPERATOR(pg_catalog.=) $1::pg_catalog.oid),
+        $1::pg_catalog.oid);
     v_start int;
     v_rest text;
     v_run text;
@@ -37,7 +90,7 @@ DECLARE
     v_count bigint;
 BEGIN
     IF v_queues OPERATOR(pg_catalog.<>) '' THEN
-        v_rest := pg_catalog.concat(';', $1::pg_catalog.oid, ':');
+        v_rest := pg_catalog.concat(';', v_recorded, ':');
         v_start := pg_catalog.strpos(v_queues, v_rest);
         IF v_start OPERATOR(pg_catalog.>) 0 THEN
             v_start := v_start OPERATOR(pg_catalog.+) pg_catalog.length(v_rest);
@@ -70,7 +123,7 @@ BEGIN
         -- Ranges do not overlap.
         EXIT WHEN coalesce(v_value OPERATOR(pg_catalog.>) (
             SELECT r.last FROM pg_catalog.hindcast_reserved r
-            WHERE r.sequence OPERATOR(pg_catalog.=) $1::pg_catalog.oid
+            WHERE r.sequence OPERATOR(pg_catalog.=) v_recorded
             AND r.first OPERATOR(pg_catalog.<=) v_value
             ORDER BY r.first DESC LIMIT 1), true);
     END LOOP;

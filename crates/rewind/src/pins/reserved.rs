@@ -14,6 +14,8 @@ pub struct Reserved {
     pub told: bool,
     /// By sequence, from their first value to their last.
     ranges: BTreeMap<u32, Vec<(i64, i64)>>,
+    /// What sequences are called, for those that are made anew.
+    names: BTreeMap<String, u32>,
 }
 
 impl Reserved {
@@ -24,11 +26,19 @@ impl Reserved {
         self.ranges.entry(first.sequence).or_default().push(range);
     }
 
+    /// A sequence is called so, schema and name, quoted where needed.
+    pub fn name(&mut self, name: String, sequence: u32) {
+        self.names.insert(name, sequence);
+    }
+
     /// By what sequences are called in the database where they are to be reserved.
     pub fn rename(&mut self, oids: &HashMap<u32, u32>) {
         let ranges = std::mem::take(&mut self.ranges).into_iter();
         let named = |(oid, ranges)| (oids.get(&oid).copied().unwrap_or(oid), ranges);
         self.ranges = ranges.map(named).collect();
+        for sequence in self.names.values_mut() {
+            *sequence = oids.get(sequence).copied().unwrap_or(*sequence);
+        }
     }
 
     /// In order, those that touch each other as one.
@@ -50,6 +60,18 @@ impl Reserved {
     /// Puts them where `nextval` looks.
     pub(super) async fn insert(self, client: &Client) -> Result<(), PinError> {
         const BATCH: usize = 10_000;
+        let (names, sequences): (Vec<&str>, Vec<u32>) = self
+            .names
+            .iter()
+            .map(|(name, sequence)| (name.as_str(), *sequence))
+            .unzip();
+        client
+            .execute(
+                "INSERT INTO pg_catalog.hindcast_named SELECT * FROM unnest($1::text[], $2::oid[]) ON CONFLICT DO NOTHING",
+                &[&names, &sequences],
+            )
+            .await
+            .map_err(failed("name sequences"))?;
         let mut merged = self.merged();
         loop {
             let batch: Vec<_> = merged.by_ref().take(BATCH).collect();

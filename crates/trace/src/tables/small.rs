@@ -4,7 +4,7 @@ use super::missing;
 use crate::parquet_table::{Column, Kind, Malformed, Packing, RowReader, RowWriter, Table, text};
 use crate::{
     Base, BaseKind, FinalState, Gap, GapCause, Id, Isolation, KeptValuesKey, PinsKey, Record,
-    Recorder, Shape, ShapeId, Snapshot, TableDigest, Xid,
+    Recorder, SequenceName, Shape, ShapeId, Snapshot, TableDigest, Xid,
 };
 
 /// `shapes`: what kinds of transactions were made of.
@@ -355,6 +355,8 @@ impl Table for FinalStates {
         Column::new("table", Kind::Text, Packing::Plain).of("tables"),
         Column::new("rows", Kind::Int64, Packing::Plain).of("tables"),
         Column::new("digest", Kind::UInt64, Packing::Plain).of("tables"),
+        Column::new("sequence", Kind::Text, Packing::Plain).of("sequences"),
+        Column::new("oid", Kind::UInt32, Packing::Plain).of("sequences"),
     ];
 
     fn pick(record: Record) -> Option<FinalState> {
@@ -369,6 +371,8 @@ impl Table for FinalStates {
         columns.byte_strings(row.tables.iter().map(|table| &table.table));
         columns.ints(row.tables.iter().map(|table| table.rows as i64));
         columns.ints(row.tables.iter().map(|table| table.digest as i64));
+        columns.byte_strings(row.sequences.iter().map(|one| &one.sequence));
+        columns.ints(row.sequences.iter().map(|one| i64::from(one.oid)));
     }
 
     fn assemble(columns: &mut RowReader<'_>) -> Result<FinalState, Malformed> {
@@ -382,9 +386,18 @@ impl Table for FinalStates {
                 digest: digest as u64,
             })
         });
+        let tables = tables.collect::<Result<_, _>>()?;
+        let (names, oids) = (columns.byte_strings(), columns.ints());
+        let sequences = names.into_iter().zip(oids).map(|(sequence, oid)| {
+            Ok(SequenceName {
+                sequence: text(sequence)?,
+                oid: oid as u32,
+            })
+        });
         Ok(FinalState {
             taken,
-            tables: tables.collect::<Result<_, _>>()?,
+            tables,
+            sequences: sequences.collect::<Result<_, _>>()?,
         })
     }
 }

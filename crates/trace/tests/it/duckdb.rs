@@ -116,6 +116,10 @@ fn check(script: &str, expected: &Expect) {
             rows: 3,
             digest: u64::MAX,
         }],
+        sequences: vec![SequenceName {
+            sequence: "public.forum_id_seq".into(),
+            oid: 16_385,
+        }],
     }));
     writer.close().unwrap();
     let script = format!("{PRELUDE}{script}");
@@ -228,6 +232,7 @@ for table in ["requests", "transactions", "shapes", "gaps", "bases", "recorders"
             final_states
                taken TIMESTAMP WITH TIME ZONE
                tables STRUCT("table" VARCHAR, "rows" BIGINT, digest UBIGINT)[]
+               sequences STRUCT("sequence" VARCHAR, oid UINTEGER)[]
         "#]],
     );
 }
@@ -276,7 +281,7 @@ for table in ["shapes", "gaps", "bases", "recorders", "final_states"]:
             {"from":"2023-11-14 22:13:20+00","to":"2023-11-14 22:13:21+00","cause":"unaccounted","requests":null,"transactions":null,"recorder":null,"xids":[1,2],"session":null,"reason":"public.forum"}
             {"taken":"2023-11-14 22:13:20+00","xmin":690,"xmax":700,"in_progress":[690,695],"kind":"template","database":"forum_base","folder":null,"wal_archive":null}
             {"number":0,"started":"2023-11-14 22:13:20+00","trace_id_prefix":18364758544493064720,"listen":"127.0.0.1:8080","app":"http://127.0.0.1:8000","pg_listen":"127.0.0.1:6432","postgres":"postgres://127.0.0.1/forum","database":"forum","server_version":"15.14","system_identifier":18446744073709551610,"raised_isolation":"repeatable read","hindcast_version":"0.1.0","redacted":["field:password"],"command":["serve","-p 8000"],"directory":"/srv/forum","environment":["LANG=C","API_TOKEN"],"pins_key":"\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07","postgres_tls":0,"values_key":null}
-            {"taken":"2023-11-14 22:13:22+00","tables":[{"table":"forum","rows":3,"digest":18446744073709551615}]}
+            {"taken":"2023-11-14 22:13:22+00","tables":[{"table":"forum","rows":3,"digest":18446744073709551615}],"sequences":[{"sequence":"public.forum_id_seq","oid":16385}]}
         "#]],
     );
 }

@@ -309,5 +309,13 @@ pub fn final_state() -> impl Strategy<Value = FinalState> {
             digest,
         }
     });
-    (any::<i64>(), vec(table, 0..4)).prop_map(|(taken, tables)| FinalState { taken, tables })
+    let sequence =
+        (any::<String>(), any::<u32>()).prop_map(|(sequence, oid)| SequenceName { sequence, oid });
+    (any::<i64>(), vec(table, 0..4), vec(sequence, 0..4)).prop_map(|(taken, tables, sequences)| {
+        FinalState {
+            taken,
+            tables,
+            sequences,
+        }
+    })
 }
