@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering}
 
 use hindcast_taplog::pins::Caller;
 
-use super::image::Image;
+use super::image::{Image, Known};
 use crate::turns;
 
 /// Goroutines at a time of which something is known; a power of two.
@@ -147,8 +147,8 @@ fn image() -> Option<&'static Image> {
 
 /// Whether a call that returns there was made by the runtime.
 pub fn is_runtime(returns: usize) -> bool {
-    let name = image().and_then(|image| image.name_at(returns));
-    name.is_some_and(|name| name.starts_with(b"runtime.") || name.starts_with(b"internal/runtime/"))
+    let known = image().and_then(|image| image.function_at(returns));
+    known.is_some_and(Known::is_runtime)
 }
 
 /// Frames that tell what code asks for something.
@@ -174,7 +174,7 @@ fn caller(goroutine: usize, frame: usize) -> Caller {
         let Some(function) = image.function_at(returns) else {
             break;
         };
-        hash = hash.rotate_left(9) ^ function;
+        hash = hash.rotate_left(9) ^ function.hash();
         if next <= at {
             break;
         }

@@ -62,6 +62,30 @@ pub struct Image {
     known: Box<[AtomicU64]>,
 }
 
+/// A function's name as a hash, and whether it is one of the runtime's own. Never 0.
+#[derive(Clone, Copy)]
+pub struct Known(u32);
+
+const IS_KNOWN: u32 = 1;
+const IS_RUNTIME: u32 = 2;
+
+impl Known {
+    fn named(name: &[u8]) -> Self {
+        let own = [&b"runtime."[..], b"internal/runtime/"];
+        let is_runtime = own.iter().any(|own| name.starts_with(own));
+        let runtime = if is_runtime { IS_RUNTIME } else { 0 };
+        Self(hash(name) as u32 & !(IS_KNOWN | IS_RUNTIME) | IS_KNOWN | runtime)
+    }
+
+    pub fn hash(self) -> u64 {
+        u64::from(self.0)
+    }
+
+    pub fn is_runtime(self) -> bool {
+        self.0 & IS_RUNTIME != 0
+    }
+}
+
 /// Names that are kept; a power of two.
 const KNOWN: usize = 1 << 12;
 
@@ -153,23 +177,21 @@ impl Image {
         Some((number(functions, at)?, name.to_bytes()))
     }
 
-    /// The name of the function that an address is in, as a hash; `None`: it is in none.
-    pub fn function_at(&self, address: usize) -> Option<u64> {
+    /// The function that an address is in; `None`: it is in none.
+    pub fn function_at(&self, address: usize) -> Option<Known> {
         let offset = u32::try_from(address.checked_sub(self.text)?).ok()?;
-        // Half of it says which address it is of.
         let place = self.known.get(offset as usize & (KNOWN - 1))?;
+        // Half of it says which address it is of.
         let known = place.load(Ordering::Relaxed);
         if known >> 32 == u64::from(offset) && known as u32 != 0 {
-            return Some(known & 0xffff_ffff);
+            return Some(Known(known as u32));
         }
-        let name = self.find(offset)?;
-        let hash = hash(name) & 0xffff_ffff | 1;
-        place.store(u64::from(offset) << 32 | hash, Ordering::Relaxed);
-        Some(hash)
-    }
-
-    pub fn name_at(&self, address: usize) -> Option<&'static [u8]> {
-        self.find(u32::try_from(address.checked_sub(self.text)?).ok()?)
+        let known = Known::named(self.find(offset)?);
+        place.store(
+            u64::from(offset) << 32 | u64::from(known.0),
+            Ordering::Relaxed,
+        );
+        Some(known)
     }
 
     fn find(&self, offset: u32) -> Option<&'static [u8]> {
