@@ -171,7 +171,7 @@ pub enum DrawnValue {
     /// `random()`
     Random(f64),
     /// `gen_random_uuid()`
-    Uuid(u128),
+    Uuid(#[serde(with = "as_text")] u128),
 }
 
 impl DrawnValue {
@@ -190,6 +190,7 @@ impl DrawnValue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DrawnUuid {
     pub place: DrawnAt,
+    #[serde(with = "as_text")]
     pub value: u128,
 }
 
@@ -222,6 +223,27 @@ pub fn uuid_text(value: u128) -> String {
     let digits = format!("{value:032x}");
     let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);
     parts.join("-")
+}
+
+/// For people a UUID is text: JSON has no numbers of that size.
+mod as_text {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+    pub fn serialize<S: Serializer>(value: &u128, to: S) -> Result<S::Ok, S::Error> {
+        match to.is_human_readable() {
+            true => to.serialize_str(&super::uuid_text(*value)),
+            false => value.serialize(to),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u128, D::Error> {
+        if !from.is_human_readable() {
+            return u128::deserialize(from);
+        }
+        let text = String::deserialize(from)?;
+        let number = super::DrawnUuid::number(text.as_bytes());
+        number.ok_or_else(|| de::Error::custom(format!("{text} is no UUID")))
+    }
 }
 
 /// Where a value was drawn.

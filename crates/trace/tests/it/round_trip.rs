@@ -188,3 +188,23 @@ proptest! {
         prop_assert_eq!(transactions, expected.transactions);
     }
 }
+
+/// JSON has no number that is so large.
+#[test]
+fn uuids_are_text_for_people() {
+    let drawn = Drawn {
+        statement: None,
+        value: DrawnValue::Uuid(u128::MAX),
+    };
+    let json = serde_json::to_value(drawn).unwrap();
+    let text = "ffffffff-ffff-ffff-ffff-ffffffffffff";
+    assert_eq!(json["value"]["Uuid"], text, "{json}");
+    assert_eq!(serde_json::from_value::<Drawn>(json).unwrap(), drawn);
+    let shown = DrawnUuid {
+        place: DrawnAt::Call,
+        value: 7,
+    };
+    let json = serde_json::to_value(shown).unwrap();
+    assert_eq!(json["value"], "00000000-0000-0000-0000-000000000007");
+    assert_eq!(serde_json::from_value::<DrawnUuid>(json).unwrap(), shown);
+}
