@@ -9,10 +9,10 @@
 //! Near is memory within the reach of a jump. What is moved there is what Go's compiler puts at the
 //! beginning of functions, and nothing else.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
-use super::entries;
 use super::image::{Function, Image, SYSCALL};
+use super::{entries, pools};
 
 const PAGE: usize = 4096;
 /// What the entry does itself of the function that makes system calls, up to the comparison.
@@ -22,8 +22,16 @@ const JUMP: usize = 5;
 
 pub struct Changes {
     syscall: usize,
-    goroutine: (usize, Start),
-    random: Option<(usize, Start)>,
+    goroutine: Moved,
+    random: Option<Moved>,
+    /// What makes pools, with the code that comes before.
+    pools: Vec<(Moved, Vec<u8>)>,
+}
+
+/// A function whose beginning is moved.
+struct Moved {
+    at: usize,
+    start: Start,
 }
 
 /// The first instructions of a function.
@@ -43,29 +51,37 @@ impl Changes {
         if let (Some(since), Some(until)) = comparing {
             entries::set_comparing([since, until]);
         }
-        let goroutine = image.address(Function::NewGoroutine)?;
-        let random = image.address(Function::Random);
+        let pools = pools::of(image).into_iter();
         Some(Self {
             syscall: image.address(Function::Syscall)?,
-            goroutine: (goroutine, start(goroutine)?),
-            random: random.and_then(|at| Some((at, start(at)?))),
+            goroutine: Moved::at(image.address(Function::NewGoroutine)?)?,
+            random: image.address(Function::Random).and_then(Moved::at),
+            pools: pools
+                .filter_map(|(at, before)| Some((Moved::at(at)?, before)))
+                .collect(),
         })
     }
 
     pub fn make(&self) -> Option<()> {
         let mut near = Near::to(self.syscall)?;
         entries::BEHIND_SYSCALL.store(self.syscall + SYSCALL_MOVED, Ordering::Relaxed);
-        near.moves(&self.goroutine, &entries::NEW_GOROUTINE)?;
+        let whole = near.moves(&self.goroutine)?;
+        entries::NEW_GOROUTINE.store(whole, Ordering::Relaxed);
         let mut jumps = vec![
             (self.syscall, near.jump(entries::syscall as *const ())?),
             (
-                self.goroutine.0,
+                self.goroutine.at,
                 near.jump(entries::new_goroutine as *const ())?,
             ),
         ];
         if let Some(random) = &self.random {
-            near.moves(random, &entries::RANDOM)?;
-            jumps.push((random.0, near.jump(entries::random as *const ())?));
+            let whole = near.moves(random)?;
+            entries::RANDOM.store(whole, Ordering::Relaxed);
+            jumps.push((random.at, near.jump(entries::random as *const ())?));
+        }
+        for (moved, before) in &self.pools {
+            jumps.push((moved.at, near.put(before)?));
+            near.moves(moved)?;
         }
         let is_done = near.finish() && jumps.into_iter().all(|(at, near)| replace(at, near));
         is_done.then_some(())
@@ -108,9 +124,12 @@ fn measured(now: usize) -> Option<usize> {
     now.checked_add(second)?.checked_add(CALL.len())
 }
 
-fn start(at: usize) -> Option<Start> {
-    // SAFETY: each of these functions is longer.
-    start_of(unsafe { code(at, 32) }, at)
+impl Moved {
+    fn at(at: usize) -> Option<Self> {
+        // SAFETY: each of these functions is longer.
+        let start = start_of(unsafe { code(at, 32) }, at)?;
+        Some(Self { at, start })
+    }
 }
 
 fn start_of(code: &[u8], at: usize) -> Option<Start> {
@@ -200,8 +219,8 @@ impl Near {
         Some(at)
     }
 
-    /// The beginning of a function, and a jump to the rest of it.
-    fn moves(&mut self, (at, start): &(usize, Start), whole: &AtomicUsize) -> Option<()> {
+    /// The beginning of a function, and a jump to the rest of it: where that is.
+    fn moves(&mut self, Moved { at, start }: &Moved) -> Option<usize> {
         // SAFETY: they were looked at.
         let bytes = unsafe { code(*at, start.length) };
         let moved = match start.grows {
@@ -215,8 +234,7 @@ impl Near {
             }
         };
         self.jump((at + start.length) as *const ())?;
-        whole.store(moved, Ordering::Relaxed);
-        Some(())
+        Some(moved)
     }
 
     fn finish(&self) -> bool {

@@ -154,6 +154,16 @@ impl Image {
         self.text.checked_add(self.entry(function)? as usize)
     }
 
+    /// Functions of which this gives something for their name, and where they begin.
+    pub fn all<T>(&self, of: impl Fn(&[u8]) -> Option<T>) -> Vec<(usize, T)> {
+        let functions = 0..self.functions().unwrap_or(0);
+        let one = |nth| {
+            let (entry, name) = self.function(nth)?;
+            Some((self.text.checked_add(entry as usize)?, of(name)?))
+        };
+        functions.filter_map(one).collect()
+    }
+
     /// Where it ends, too.
     pub fn range(&self, function: Function) -> Option<Range<usize>> {
         let entry = self.entry(function)?;

@@ -28,6 +28,7 @@ mod code;
 mod entries;
 mod goroutines;
 mod image;
+mod pools;
 mod vectors;
 
 use hindcast_taplog::pins::Caller;
