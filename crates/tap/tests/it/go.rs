@@ -119,3 +119,15 @@ fn what_is_compared_with_now_is_compared_with_what_now_was() {
         .collect();
     assert_eq!(hours, [1, 46], "{again:?}");
 }
+
+/// Where all connections are taken by what waits, a replay would stand still.
+#[test]
+fn pools_are_as_large_as_a_replay_needs() {
+    let program = built(WAYS[1]);
+    let paths = ["pools".to_owned()];
+    let recording = Program::record_program(&program, Some(SECRET));
+    assert_eq!(recording.ask(&paths), ["0 2 100"]);
+    let replay = Program::replay_with(&program, 0, &[("HINDCAST_POOL", "48")]);
+    replay.expect(wall_clock(), &[Vec::new()]);
+    assert_eq!(replay.ask(&paths), ["0 48 100"]);
+}

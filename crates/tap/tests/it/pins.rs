@@ -65,12 +65,13 @@ impl Program {
     }
 
     pub fn record_program(program: &Path, key: Option<[u8; KEY]>) -> Self {
-        let program = Self::start(program, Purpose::Record { first: 1 }, |board| {
+        let set = |board: &SharedBoard| {
             if let Some(key) = key {
                 board.pins().set_key(&key);
                 board.starts().set_key(&SECRET);
             }
-        });
+        };
+        let program = Self::start(program, Purpose::Record { first: 1 }, &[], set);
         drop(connect(program.port));
         program
     }
@@ -81,11 +82,16 @@ impl Program {
     }
 
     pub fn replay_program(program: &Path, ahead: i64) -> Self {
+        Self::replay_with(program, ahead, &[])
+    }
+
+    /// And with this in its environment.
+    pub fn replay_with(program: &Path, ahead: i64, environment: &[(&str, &str)]) -> Self {
         let set = |board: &SharedBoard| {
             board.pins().set_ahead(ahead, 0);
             board.starts().set_key(&SECRET);
         };
-        let mut program = Self::start(program, Purpose::Replay, set);
+        let mut program = Self::start(program, Purpose::Replay, environment, set);
         let begun = std::time::Instant::now();
         program.port = loop {
             if let Some(listener) = program.board.listeners().next() {
@@ -97,13 +103,18 @@ impl Program {
         program
     }
 
-    fn start(program: &Path, purpose: Purpose, set: impl FnOnce(&SharedBoard)) -> Self {
+    fn start(
+        program: &Path,
+        purpose: Purpose,
+        environment: &[(&str, &str)],
+        set: impl FnOnce(&SharedBoard),
+    ) -> Self {
         let board = Arc::new(SharedBoard::make(purpose, &Redirect::NONE).unwrap());
         set(&board);
         let recorder = Recorder::with_board(Arc::clone(&board));
         let port = free_port();
         let mut command = Command::new(program);
-        command.arg(port.to_string());
+        command.arg(port.to_string()).envs(environment.to_vec());
         recorder.tap(&mut command);
         Self {
             board,

@@ -3,7 +3,11 @@
 package main
 
 import (
+	"context"
 	crypto "crypto/rand"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -41,6 +45,22 @@ func within(depth int, answer func() string) string {
 	return <-done
 }
 
+// A database that cannot be connected to has a pool all the same.
+type nowhere struct{}
+
+func (nowhere) Connect(context.Context) (driver.Conn, error) { return nil, errors.New("nowhere") }
+func (nowhere) Driver() driver.Driver                        { return nil }
+
+func pools() string {
+	sizes := []string{}
+	for _, size := range []int{0, 2, 100} {
+		database := sql.OpenDB(nowhere{})
+		database.SetMaxOpenConns(size)
+		sizes = append(sizes, fmt.Sprint(database.Stats().MaxOpenConnections))
+	}
+	return strings.Join(sizes, " ")
+}
+
 func answer(path string) string {
 	switch path {
 	case "crypto":
@@ -60,6 +80,8 @@ func answer(path string) string {
 		time.Sleep(20 * time.Millisecond)
 		ended := time.Now()
 		return fmt.Sprint(began.UnixNano(), ended.UnixNano(), int64(ended.Sub(began)))
+	case "pools":
+		return pools()
 	case "since":
 		began := time.Now()
 		time.Sleep(20 * time.Millisecond)
