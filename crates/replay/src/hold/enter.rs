@@ -195,6 +195,11 @@ impl Holder {
         if alone || pins.reads_only {
             let open = self.transaction.insert(Open::claimed(Kind::Direct, claim));
             open.pinned(&pins);
+            // Several statements may come before one `Sync`, and see different things.
+            if let Some(looks) = pins.looks.filter(|looks| !looks.is_empty()) {
+                takes_snapshot(open, statements);
+                open.looks(looks, pins.statements);
+            }
             return Ok(None);
         }
         let open = self.transaction.insert(Open::claimed(Kind::Wrapped, claim));

@@ -664,3 +664,42 @@ fn what_a_driver_asks_for_itself_does_not_tell_which_transaction_it_is() {
         "#]],
     );
 }
+
+/// Reads of one flight are a transaction of their own, and under READ COMMITTED each looks by
+/// itself.
+#[test]
+fn reads_of_one_flight_look_one_by_one() {
+    check(
+        "@ pins reads-only read-committed looks=1-1
+         > P - SELECT a FROM t {5} | B - - 1 | E - | P - SELECT b FROM t | B - - 1 | E - | S
+         @ idle",
+        expect![[r#"
+            ! claim of request 5: Run(Tx(3))
+            ? snapshot of 3
+            » P - SELECT a FROM t
+            » B - - 1
+            » E -
+            » P - SELECT b FROM t
+            » H
+            « 1
+            « 2
+            ! 3 took its snapshot
+            « D x
+            « C SELECT 1
+            « 1
+            ? look 0 of 3
+            » B - - 1
+            » E -
+            » S
+            « 2
+            ! 3 is through with look 0
+            « D x
+            « C SELECT 1
+            ! in None
+            ! 3 took its snapshot
+            ! Run(Tx(3)) committed, shape 46ac3ae3, digest 948cec62, 2 rows
+            « Z I
+            idle: true
+        "#]],
+    );
+}
