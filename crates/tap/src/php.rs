@@ -16,7 +16,7 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use hindcast_taplog::pins::{Caller, mixed};
+use hindcast_taplog::pins::{Caller, mixed, mixed_text};
 use libc::{c_char, c_void};
 
 type FileOf = unsafe extern "C" fn() -> *const PhpString;
@@ -309,8 +309,8 @@ unsafe fn hash(variables: *const usize, places: Places, file: *const PhpString) 
         if is_of_library(path) || innermost == Some(own) {
             continue;
         }
-        let file = hash_of(0, end_of_path(path));
-        hash = mixed(hash, hash_of(file, known_name(name)));
+        let file = mixed_text(0, end_of_path(path));
+        hash = mixed(hash, mixed_text(file, known_name(name)));
         if innermost.is_some() {
             break;
         }
@@ -364,11 +364,6 @@ fn is_of_library(path: &[u8]) -> bool {
     ];
     let has = |part: &&[u8]| path.windows(part.len()).any(|some| some == *part);
     LIBRARIES.iter().any(has)
-}
-
-fn hash_of(hash: u64, bytes: &[u8]) -> u64 {
-    let all = bytes.iter();
-    all.fold(hash, |hash, &byte| mixed(hash, u64::from(byte)))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
-use hindcast_taplog::pins::{Caller, mixed};
+use hindcast_taplog::pins::{Caller, mixed, mixed_text};
 use libc::{c_char, c_int, c_void};
 
 /// An object, or what stands for one.
@@ -131,10 +131,10 @@ unsafe fn method_of(frame: Value) -> Option<Method> {
         let path: Part = std::mem::transmute(PATH.address());
         let name: Part = std::mem::transmute(NAME.address());
         let path = text_of(path(frame))?;
-        let file = hash_of(0, end_of_path(path));
+        let file = mixed_text(0, end_of_path(path));
         Some(Method {
             file,
-            whole: text_of(name(frame)).map_or(file, |name| hash_of(file, name)),
+            whole: text_of(name(frame)).map_or(file, |name| mixed_text(file, name)),
             is_of_ruby: is_of_library(path),
         })
     }
@@ -181,11 +181,6 @@ fn is_of_library(path: &[u8]) -> bool {
         || has(b"/active_support/core_ext/")
         || has(b"/active_support/values/")
         || own() && !has(b"/gems/")
-}
-
-fn hash_of(hash: u64, bytes: &[u8]) -> u64 {
-    let all = bytes.iter();
-    all.fold(hash, |hash, &byte| mixed(hash, u64::from(byte)))
 }
 
 #[cfg(test)]

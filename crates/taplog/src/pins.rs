@@ -27,7 +27,7 @@ pub(crate) use callers::ByCaller;
 
 pub use callers::count_by_caller;
 pub use numbers::{Number, Series};
-pub use place::{Caller, Place, Statements, mixed};
+pub use place::{Caller, Place, Statements, mixed, mixed_text};
 pub use written::{decode_readings, encode_readings};
 
 /// Bytes of a recording's secret.

@@ -40,6 +40,21 @@ pub fn set_comparing(functions: [Range<usize>; 2]) {
     }
 }
 
+/// From a goroutine's stack, which is kept in `r12`, to the thread's own, by way of what the runtime
+/// has of the thread. No argument of Go's is touched.
+macro_rules! to_own_stack {
+    () => {
+        "mov r12, rsp
+         mov r13, [r14 + 0x30]
+         mov r10, [rip + {running}]
+         cmp r14, [r13 + r10]
+         jne 9f
+         mov r10, [r13]
+         mov rsp, [r10 + 0x38]
+         9: and rsp, -16"
+    };
+}
+
 /// A system call: its number in `rax`, its arguments in `rbx`, `rcx`, `rdi`, `rsi`, `r8` and `r9`.
 #[unsafe(naked)]
 pub unsafe extern "C" fn syscall() {
@@ -49,14 +64,7 @@ pub unsafe extern "C" fn syscall() {
         "lea r12, [rip + {wanted}]",
         "cmp byte ptr [r12 + rax], 0",
         "je 2f",
-        "mov r12, rsp",
-        "mov r13, [r14 + 0x30]",
-        "mov r10, [rip + {running}]",
-        "cmp r14, [r13 + r10]",
-        "jne 3f",
-        "mov r10, [r13]",
-        "mov rsp, [r10 + 0x38]",
-        "3: and rsp, -16",
+        to_own_stack!(),
         // Eight arguments of C, of which the last two are on the stack, and one more word.
         "sub rsp, 8",
         "push rbp",
@@ -121,14 +129,7 @@ extern "C" fn begins(goroutine: usize, by: usize) {
 #[unsafe(naked)]
 pub unsafe extern "C" fn random() {
     naked_asm!(
-        "mov r12, rsp",
-        "mov r13, [r14 + 0x30]",
-        "mov r10, [rip + {running}]",
-        "cmp r14, [r13 + r10]",
-        "jne 3f",
-        "mov r10, [r13]",
-        "mov rsp, [r10 + 0x38]",
-        "3: and rsp, -16",
+        to_own_stack!(),
         "mov rdi, r14",
         "mov rsi, rbp",
         "mov rdx, [r12]",

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use hindcast_taplog::pins::Caller;
+use hindcast_taplog::pins::{Caller, mixed};
 
 use super::image::{Image, Known};
 use crate::turns;
@@ -174,7 +174,7 @@ fn caller(goroutine: usize, frame: usize) -> Caller {
         let Some(function) = image.function_at(returns) else {
             break;
         };
-        hash = hash.rotate_left(9) ^ function.hash();
+        hash = mixed(hash, function.hash());
         if next <= at {
             break;
         }

@@ -12,6 +12,8 @@ use std::ffi::CStr;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hindcast_taplog::pins::mixed_text;
+
 use super::vectors::Vectors;
 
 /// Of Go 1.20 and later.
@@ -74,7 +76,7 @@ impl Known {
         let own = [&b"runtime."[..], b"internal/runtime/"];
         let is_runtime = own.iter().any(|own| name.starts_with(own));
         let runtime = if is_runtime { IS_RUNTIME } else { 0 };
-        Self(hash(name) as u32 & !(IS_KNOWN | IS_RUNTIME) | IS_KNOWN | runtime)
+        Self(mixed_text(0, name) as u32 & !(IS_KNOWN | IS_RUNTIME) | IS_KNOWN | runtime)
     }
 
     pub fn hash(self) -> u64 {
@@ -229,12 +231,6 @@ impl Image {
         let functions = self.table.get(word(self.table, 64)?..)?;
         number(functions, nth.checked_mul(8)?)
     }
-}
-
-pub fn hash(name: &[u8]) -> u64 {
-    name.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }
 
 fn number(bytes: &[u8], at: usize) -> Option<u32> {

@@ -31,7 +31,7 @@ mod image;
 mod pools;
 mod vectors;
 
-use hindcast_taplog::pins::Caller;
+use hindcast_taplog::pins::{Caller, mixed_text};
 use libc::c_char;
 
 use crate::{pins, process};
@@ -66,7 +66,7 @@ pub unsafe fn begin(arguments: *const *const c_char) -> bool {
 /// What the runtime's generator begins with, by which maps that are made at the start are ordered.
 fn pin_start(vectors: &Vectors) {
     const SEED: &[u8] = b"seed of a program in Go";
-    let caller = Caller::of(image::hash(SEED));
+    let caller = Caller::of(mixed_text(0, SEED));
     if let Some(seed) = vectors.random() {
         // SAFETY: the kernel has put so many random bytes there, and the program has not looked.
         unsafe { pins::draw_for_thread(caller, seed, RANDOM) };

@@ -203,6 +203,12 @@ pub fn mixed(hash: u64, word: u64) -> u64 {
     mixed ^ mixed >> 32
 }
 
+/// The same with a text.
+pub fn mixed_text(hash: u64, text: &[u8]) -> u64 {
+    let all = text.iter();
+    all.fold(hash, |hash, &byte| mixed(hash, u64::from(byte)))
+}
+
 /// What counts of a write. Numbers are all the same, since there are those of processes and of
 /// threads in the names that clients give, and hexadecimal ones of what PDO has prepared on a
 /// connection that outlives requests (`pdo_stmt_0000003f`).
