@@ -27,8 +27,8 @@
 //! nobody saw) steps over them, or it would take a value that a recorded transaction is about to
 //! insert.
 //!
-//! A sequence that is made later has another number than in the recording. An event trigger notes by
-//! its name which one it is, and what is made with an identity column gets a default as well.
+//! A sequence that is made later has another number than in the recording. An event trigger notes
+//! by its name which one it is, and what is made with an identity column gets a default as well.
 //!
 //! Without the settings everything answers as it always did. Not covered: `setval` followed by
 //! `currval` in a pinned transaction; `OVERRIDING USER VALUE` on what was an identity column;

@@ -2,4 +2,5 @@
 
 mod backup;
 mod pins;
+mod pins_made;
 mod template;

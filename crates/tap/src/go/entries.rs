@@ -40,8 +40,8 @@ pub fn set_comparing(functions: [Range<usize>; 2]) {
     }
 }
 
-/// From a goroutine's stack, which is kept in `r12`, to the thread's own, by way of what the runtime
-/// has of the thread. No argument of Go's is touched.
+/// From a goroutine's stack, which is kept in `r12`, to the thread's own, by way of what the
+/// runtime has of the thread. No argument of Go's is touched.
 macro_rules! to_own_stack {
     () => {
         "mov r12, rsp
