@@ -411,20 +411,13 @@ def disk_round(program, command, end, folder):
         disk.rmdir()
 
 
-def disk_campaign(rounds, chosen, commands, folder):
-    print("| program | full disk | rounds | what came of it |\n|---|---|---|---|")
+def counted(round_of_kind, kinds, heading, rounds, chosen, commands, folder):
+    """A table of what came of so many rounds of each kind."""
+    print(f"| program | {heading} | rounds | what came of it |\n|---|---|---|---|")
     for program in chosen:
-        for end in ("primary", "backup"):
-            found = collections.Counter(disk_round(program, commands[program], end, folder) for _ in range(rounds))
-            print(f"| {program} | {end} | {rounds} | {', '.join(f'{count} {what}' for what, count in found.most_common())} |", flush=True)
-
-
-def attached_campaign(rounds, chosen, commands, folder):
-    print("| program | lost while a new backup catches up | rounds | what came of it |\n|---|---|---|---|")
-    for program in chosen:
-        for loss in LOSSES_IN_BETWEEN:
-            found = collections.Counter(attached_round(program, commands[program], loss, folder) for _ in range(rounds))
-            print(f"| {program} | {loss} | {rounds} | {', '.join(f'{count} {what}' for what, count in found.most_common())} |", flush=True)
+        for kind in kinds:
+            found = collections.Counter(round_of_kind(program, commands[program], kind, folder) for _ in range(rounds))
+            print(f"| {program} | {kind} | {rounds} | {', '.join(f'{count} {what}' for what, count in found.most_common())} |", flush=True)
 
 
 def campaign(rounds, chosen, commands, folder):
@@ -484,13 +477,15 @@ def main():
         folder.chmod(0o755)
         commands = programs(folder)
         print(f"On {machine(None)}.\n")
+        chosen = options.programs or list(commands)
         try:
             if options.rounds:
-                campaign(options.rounds, options.programs or list(commands), commands, folder)
+                campaign(options.rounds, chosen, commands, folder)
             if options.attach_rounds:
-                attached_campaign(options.attach_rounds, options.programs or list(commands), commands, folder)
+                heading = "lost while a new backup catches up"
+                counted(attached_round, LOSSES_IN_BETWEEN, heading, options.attach_rounds, chosen, commands, folder)
             if options.disk_rounds:
-                disk_campaign(options.disk_rounds, options.programs or list(commands), commands, folder)
+                counted(disk_round, ("primary", "backup"), "full disk", options.disk_rounds, chosen, commands, folder)
             if options.cost_rounds:
                 cost(options.cost_rounds, commands, folder)
         finally:

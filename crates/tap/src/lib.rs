@@ -70,6 +70,7 @@ mod real;
 mod ruby;
 mod short;
 mod starts;
+mod symbol;
 mod thread;
 mod tls;
 mod turns;

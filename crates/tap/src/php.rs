@@ -14,23 +14,25 @@
 //! ```
 
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use hindcast_taplog::pins::{Caller, mixed, mixed_text};
 use libc::{c_char, c_void};
+
+use crate::symbol::Symbol;
 
 type FileOf = unsafe extern "C" fn() -> *const PhpString;
 type NameOf = unsafe extern "C" fn() -> *const c_char;
 type OfThread = unsafe extern "C" fn() -> *mut c_void;
 
 /// PHP's variables are a structure of its own in each thread, in builds for several threads.
-static ALL: Symbol = Symbol::new(c"executor_globals");
-static OF_THREAD: Symbol = Symbol::new(c"tsrm_get_ls_cache");
-static OFFSET: Symbol = Symbol::new(c"executor_globals_offset");
-static FILE: Symbol = Symbol::new(c"zend_get_executed_filename_ex");
-static NAME: Symbol = Symbol::new(c"get_active_function_name");
+static ALL: Symbol = Symbol::new(&[c"executor_globals"]);
+static OF_THREAD: Symbol = Symbol::new(&[c"tsrm_get_ls_cache"]);
+static OFFSET: Symbol = Symbol::new(&[c"executor_globals_offset"]);
+static FILE: Symbol = Symbol::new(&[c"zend_get_executed_filename_ex"]);
+static NAME: Symbol = Symbol::new(&[c"get_active_function_name"]);
 
-static SERVER: Symbol = Symbol::new(c"sapi_module");
+static SERVER: Symbol = Symbol::new(&[c"sapi_module"]);
 
 /// Whether this is PHP's own server: [`serves_one_at_a_time`].
 static SERVES: AtomicU32 = AtomicU32::new(NOT_LOOKED);
@@ -73,31 +75,6 @@ struct PhpString {
     before: [usize; 2],
     length: usize,
     text: [u8; 0],
-}
-
-struct Symbol {
-    name: &'static CStr,
-    found: AtomicUsize,
-}
-
-impl Symbol {
-    const fn new(name: &'static CStr) -> Self {
-        Self {
-            name,
-            found: AtomicUsize::new(0),
-        }
-    }
-
-    fn find(&self) -> bool {
-        // SAFETY: the name is a C string.
-        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, self.name.as_ptr()) } as usize;
-        self.found.store(found, Ordering::Relaxed);
-        found != 0
-    }
-
-    fn address(&self) -> usize {
-        self.found.load(Ordering::Relaxed)
-    }
 }
 
 /// Where PHP has its innermost frame, and its functions their file; in words.
@@ -143,7 +120,7 @@ pub fn caller() -> Caller {
         return Caller::UNKNOWN;
     };
     // SAFETY: the functions were found, and look only; the thread is one of PHP's.
-    let file = unsafe { std::mem::transmute::<usize, FileOf>(FILE.address())() };
+    let file = unsafe { std::mem::transmute::<*mut c_void, FileOf>(FILE.address())() };
     if file.is_null() {
         return Caller::UNKNOWN;
     }
@@ -174,14 +151,14 @@ pub fn serves_one_at_a_time() -> bool {
 
 /// Where the thread has PHP's variables; `None` in one that is not PHP's.
 fn variables() -> Option<*const usize> {
-    if ALL.address() != 0 {
+    if !ALL.address().is_null() {
         // SAFETY: both only tell numbers.
         let is_main = unsafe { libc::gettid() == libc::getpid() };
         return is_main.then_some(ALL.address() as *const usize);
     }
     // SAFETY: the function and the variable were found, and are what PHP declares them to be.
     let (own, offset) = unsafe {
-        let own = std::mem::transmute::<usize, OfThread>(OF_THREAD.address())();
+        let own = std::mem::transmute::<*mut c_void, OfThread>(OF_THREAD.address())();
         (own as usize, *(OFFSET.address() as *const usize))
     };
     (own != 0 && offset != 0).then_some(own.wrapping_add(offset) as *const usize)
@@ -190,7 +167,7 @@ fn variables() -> Option<*const usize> {
 /// Looks for the places, where code in this file runs. Gives up when it has looked often in vain.
 fn look(variables: *const usize, file: *const PhpString) -> Option<Places> {
     // SAFETY: as in [`caller`].
-    let name = unsafe { std::mem::transmute::<usize, NameOf>(NAME.address())() };
+    let name = unsafe { std::mem::transmute::<*mut c_void, NameOf>(NAME.address())() };
     let found = find(variables, file, name);
     match found {
         Some(places) => FOUND.store(places.packed(), Ordering::Release),

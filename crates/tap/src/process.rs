@@ -380,6 +380,12 @@ fn read_environment() -> Option<Told> {
     })
 }
 
+/// How many connections a replay says that the service needs at a time; 0: it does not say.
+pub fn connections() -> c_int {
+    let said = std::env::var("HINDCAST_POOL").ok();
+    said.and_then(|said| said.parse().ok()).unwrap_or(0)
+}
+
 fn variable(name: &str) -> Option<&'static [u8]> {
     let mut zeroed = [0; 32];
     zeroed

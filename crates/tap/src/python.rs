@@ -9,10 +9,11 @@
 
 mod frames;
 
-use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{c_char, c_int, c_void};
+
+use crate::symbol::Symbol;
 
 type State = unsafe extern "C" fn() -> *mut c_void;
 type Get = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut *mut c_void) -> c_int;
@@ -23,49 +24,20 @@ type Count = unsafe extern "C" fn(*mut c_void);
 /// The variable; its values are bytes, a number of a request, or `None`.
 static VARIABLE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-static STATE_OF_THREAD: Function = Function::new(&[c"PyGILState_GetThisThreadState"]);
+static STATE_OF_THREAD: Symbol = Symbol::new(&[c"PyGILState_GetThisThreadState"]);
 /// Its name is another one since Python 3.13.
-static STATE_NOW: Function = Function::new(&[
+static STATE_NOW: Symbol = Symbol::new(&[
     c"PyThreadState_GetUnchecked",
     c"_PyThreadState_UncheckedGet",
 ]);
-static GET: Function = Function::new(&[c"PyContextVar_Get"]);
-static SIZE: Function = Function::new(&[c"PyBytes_Size"]);
-static TEXT: Function = Function::new(&[c"PyBytes_AsString"]);
-static NONE: Function = Function::new(&[c"_Py_NoneStruct"]);
-static KEEP: Function = Function::new(&[c"Py_IncRef"]);
-static RELEASE: Function = Function::new(&[c"Py_DecRef"]);
+static GET: Symbol = Symbol::new(&[c"PyContextVar_Get"]);
+static SIZE: Symbol = Symbol::new(&[c"PyBytes_Size"]);
+static TEXT: Symbol = Symbol::new(&[c"PyBytes_AsString"]);
+static NONE: Symbol = Symbol::new(&[c"_Py_NoneStruct"]);
+static KEEP: Symbol = Symbol::new(&[c"Py_IncRef"]);
+static RELEASE: Symbol = Symbol::new(&[c"Py_DecRef"]);
 
 pub use frames::{caller, caller_so_far};
-
-/// One that is found when it is first needed.
-struct Function {
-    names: &'static [&'static CStr],
-    found: AtomicPtr<c_void>,
-}
-
-impl Function {
-    const fn new(names: &'static [&'static CStr]) -> Self {
-        Self {
-            names,
-            found: AtomicPtr::new(std::ptr::null_mut()),
-        }
-    }
-
-    fn find(&self) -> bool {
-        let find = |name: &&CStr| {
-            // SAFETY: the name is a C string.
-            let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-            self.found.store(found, Ordering::Relaxed);
-            !found.is_null()
-        };
-        self.names.iter().any(find)
-    }
-
-    fn address(&self) -> *mut c_void {
-        self.found.load(Ordering::Relaxed)
-    }
-}
 
 /// The shim says where the variable is; 0: there is none yet, but a Python.
 ///

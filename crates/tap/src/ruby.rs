@@ -4,11 +4,12 @@
 //! program: they allocate nothing and call no code of it. A thread asks that has Ruby's lock, so
 //! the frames stay while they are looked at.
 
-use std::ffi::CStr;
-use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use hindcast_taplog::pins::{Caller, mixed, mixed_text};
-use libc::{c_char, c_int, c_void};
+use libc::{c_char, c_int};
+
+use crate::symbol::Symbol;
 
 /// An object, or what stands for one.
 type Value = usize;
@@ -17,11 +18,11 @@ type Frames = unsafe extern "C" fn(c_int, c_int, *mut Value, *mut c_int) -> c_in
 type Part = unsafe extern "C" fn(Value) -> Value;
 type Text = unsafe extern "C" fn(*mut Value) -> *const c_char;
 
-static HAS_LOCK: Function = Function::new(c"ruby_thread_has_gvl_p");
-static FRAMES_OF: Function = Function::new(c"rb_profile_frames");
-static PATH: Function = Function::new(c"rb_profile_frame_path");
-static NAME: Function = Function::new(c"rb_profile_frame_base_label");
-static TEXT: Function = Function::new(c"rb_string_value_ptr");
+static HAS_LOCK: Symbol = Symbol::new(&[c"ruby_thread_has_gvl_p"]);
+static FRAMES_OF: Symbol = Symbol::new(&[c"rb_profile_frames"]);
+static PATH: Symbol = Symbol::new(&[c"rb_profile_frame_path"]);
+static NAME: Symbol = Symbol::new(&[c"rb_profile_frame_base_label"]);
+static TEXT: Symbol = Symbol::new(&[c"rb_string_value_ptr"]);
 
 static FOUND: AtomicU8 = AtomicU8::new(NOT_LOOKED);
 const NOT_LOOKED: u8 = 0;
@@ -34,31 +35,6 @@ const FRAMES: usize = 16;
 const TEXT_MAX: usize = 512;
 /// `nil`, which was 8 before Ruby 3.2; as a special constant it is no text in either.
 const NILS: [Value; 2] = [4, 8];
-
-struct Function {
-    name: &'static CStr,
-    found: AtomicPtr<c_void>,
-}
-
-impl Function {
-    const fn new(name: &'static CStr) -> Self {
-        Self {
-            name,
-            found: AtomicPtr::new(std::ptr::null_mut()),
-        }
-    }
-
-    fn find(&self) -> bool {
-        // SAFETY: the name is a C string.
-        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, self.name.as_ptr()) };
-        self.found.store(found, Ordering::Relaxed);
-        !found.is_null()
-    }
-
-    fn address(&self) -> *mut c_void {
-        self.found.load(Ordering::Relaxed)
-    }
-}
 
 /// The method that asks, and the innermost one of another file that it works for, but for those of
 /// Ruby's own library and of what extends its times: a gem that knows the time is called from here

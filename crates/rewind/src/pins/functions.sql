@@ -14,6 +14,34 @@ CREATE TABLE IF NOT EXISTS pg_catalog.hindcast_named (name text PRIMARY KEY, rec
 CREATE TABLE IF NOT EXISTS pg_catalog.hindcast_made (sequence oid PRIMARY KEY, recorded oid NOT NULL);
 GRANT SELECT ON pg_catalog.hindcast_made TO PUBLIC;
 
+-- Makes defaults of the identity columns of these tables, or of all (NULL), and tells which they were. The sequence stays the
+-- same object. Since Postgres 17 the partitions of a table have identity columns that share the sequence of its root.
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_defaults(oid[]) RETURNS SETOF text
+    LANGUAGE plpgsql SET search_path = '' AS
+$function$
+DECLARE
+    v_own record;
+BEGIN
+    FOR v_own IN
+        SELECT a.attrelid::regclass AS "table", a.attnum, a.attname, d.objid::regclass AS sequence FROM pg_attribute a
+        JOIN pg_attribute root ON root.attrelid = coalesce(pg_partition_root(a.attrelid), a.attrelid) AND root.attname = a.attname
+        JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass
+            AND d.refobjid = root.attrelid AND d.refobjsubid = root.attnum AND d.deptype IN ('i', 'a')
+        JOIN pg_class s ON s.oid = d.objid AND s.relkind = 'S'
+        WHERE a.attidentity <> '' AND NOT a.attisdropped AND ($1 IS NULL OR a.attrelid = ANY ($1))
+        ORDER BY a.attrelid::regclass::text, a.attname::text
+    LOOP
+        UPDATE pg_attribute SET attidentity = '' WHERE attrelid = v_own."table" AND attnum = v_own.attnum;
+        UPDATE pg_depend SET deptype = 'a' WHERE classid = 'pg_class'::regclass AND objid = v_own.sequence
+            AND refclassid = 'pg_class'::regclass AND deptype = 'i';
+        EXECUTE format('ALTER TABLE ONLY %s ALTER COLUMN %I SET DEFAULT pg_catalog.nextval(%L::regclass)',
+            v_own."table", v_own.attname, v_own.sequence);
+        EXECUTE format('GRANT USAGE ON SEQUENCE %s TO PUBLIC', v_own.sequence);
+        RETURN NEXT concat(v_own."table", '.', v_own.attname);
+    END LOOP;
+END
+$function$;
+
 -- Whoever makes a sequence may have few rights. What cannot be done leaves what was made as it is.
 CREATE OR REPLACE FUNCTION pg_catalog.hindcast_make() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = '' SET allow_system_table_mods = on AS
@@ -22,35 +50,14 @@ DECLARE
     v_made record;
 BEGIN
     FOR v_made IN
-        SELECT c.objid, n.recorded FROM pg_catalog.pg_event_trigger_ddl_commands() c
-        JOIN pg_catalog.hindcast_named n ON n.name OPERATOR(pg_catalog.=) c.object_identity
-        WHERE c.object_type OPERATOR(pg_catalog.=) 'sequence'
+        SELECT c.objid, n.recorded FROM pg_event_trigger_ddl_commands() c
+        JOIN hindcast_named n ON n.name = c.object_identity WHERE c.object_type = 'sequence'
     LOOP
-        INSERT INTO pg_catalog.hindcast_made VALUES (v_made.objid, v_made.recorded) ON CONFLICT DO NOTHING;
+        INSERT INTO hindcast_made VALUES (v_made.objid, v_made.recorded) ON CONFLICT DO NOTHING;
     END LOOP;
-    FOR v_made IN
-        SELECT DISTINCT a.attrelid, a.attnum, a.attname, d.objid
-        FROM pg_catalog.pg_event_trigger_ddl_commands() c
-        JOIN pg_catalog.pg_attribute a ON a.attrelid OPERATOR(pg_catalog.=) c.objid
-            AND a.attidentity OPERATOR(pg_catalog.<>) '' AND NOT a.attisdropped
-        JOIN pg_catalog.pg_class t ON t.oid OPERATOR(pg_catalog.=) a.attrelid
-            AND t.relpersistence OPERATOR(pg_catalog.<>) 't' AND NOT t.relispartition
-        JOIN pg_catalog.pg_depend d ON d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass
-            AND d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass
-            AND d.refobjid OPERATOR(pg_catalog.=) a.attrelid AND d.refobjsubid OPERATOR(pg_catalog.=) a.attnum
-            AND d.deptype OPERATOR(pg_catalog.=) 'i'
-        JOIN pg_catalog.pg_class s ON s.oid OPERATOR(pg_catalog.=) d.objid AND s.relkind OPERATOR(pg_catalog.=) 'S'
-        WHERE c.object_type OPERATOR(pg_catalog.=) 'table'
-    LOOP
-        UPDATE pg_catalog.pg_attribute a SET attidentity = ''
-            WHERE a.attrelid OPERATOR(pg_catalog.=) v_made.attrelid AND a.attnum OPERATOR(pg_catalog.=) v_made.attnum;
-        UPDATE pg_catalog.pg_depend d SET deptype = 'a'
-            WHERE d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass
-            AND d.objid OPERATOR(pg_catalog.=) v_made.objid AND d.deptype OPERATOR(pg_catalog.=) 'i';
-        EXECUTE pg_catalog.format('ALTER TABLE ONLY %s ALTER COLUMN %I SET DEFAULT pg_catalog.nextval(%L::pg_catalog.regclass)',
-            v_made.attrelid::pg_catalog.regclass, v_made.attname, v_made.objid::pg_catalog.regclass);
-        EXECUTE pg_catalog.format('GRANT USAGE ON SEQUENCE %s TO PUBLIC', v_made.objid::pg_catalog.regclass);
-    END LOOP;
+    PERFORM hindcast_defaults(array_agg(t.oid)) FROM pg_event_trigger_ddl_commands() c
+        JOIN pg_class t ON t.oid = c.objid AND t.relpersistence <> 't' WHERE c.object_type = 'table'
+        HAVING count(*) > 0;
 EXCEPTION WHEN OTHERS THEN
     RAISE LOG 'hindcast: what was made is not pinned: %', SQLERRM;
 END

@@ -40,8 +40,8 @@ mod reserved;
 mod uuids;
 mod values;
 
+use hindcast_pg::quote_literal;
 use hindcast_pg::tokio::Client;
-use hindcast_pg::{quote_identifier, quote_literal};
 
 pub use keywords::{draws_anew, rewrite_clock_keywords, unpinned_calls};
 pub use reserved::Reserved;
@@ -180,40 +180,13 @@ pub async fn forget_types(client: &Client, table: &str) -> Result<(), hindcast_p
 /// The sequence of an identity column stays the same object, for recorded values name it by its
 /// number.
 async fn convert_identity_columns(client: &Client, pinned: &mut Pinned) -> Result<(), PinError> {
-    let doing = || failed("turn identity columns into defaults");
     let rows = client
-        .query(
-            // Since Postgres 17 the partitions of a table have identity columns that share the sequence of its root.
-            "SELECT a.attrelid, a.attnum, a.attrelid::regclass::text, a.attname::text, d.objid, d.objid::regclass::text \
-             FROM pg_catalog.pg_attribute a \
-             JOIN pg_catalog.pg_attribute root ON root.attrelid = coalesce(pg_catalog.pg_partition_root(a.attrelid), a.attrelid) \
-             AND root.attname = a.attname \
-             JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_class'::regclass AND d.refclassid = 'pg_catalog.pg_class'::regclass \
-             AND d.refobjid = root.attrelid AND d.refobjsubid = root.attnum AND d.deptype IN ('i', 'a') \
-             JOIN pg_catalog.pg_class s ON s.oid = d.objid AND s.relkind = 'S' \
-             WHERE a.attidentity <> '' AND NOT a.attisdropped ORDER BY 3, 4",
-            &[],
-        )
+        .query("SELECT pg_catalog.hindcast_defaults(NULL)", &[])
         .await
-        .map_err(doing())?;
-    for row in rows {
-        let (table_oid, column_number, table, column): (u32, i16, String, String) =
-            (row.get(0), row.get(1), row.get(2), row.get(3));
-        let (sequence_oid, sequence): (u32, String) = (row.get(4), row.get(5));
-        let quoted = quote_identifier(&column);
-        client
-            .batch_execute(&format!(
-                "UPDATE pg_catalog.pg_attribute SET attidentity = '' WHERE attrelid = {table_oid} AND attnum = {column_number}; \
-                 UPDATE pg_catalog.pg_depend SET deptype = 'a' WHERE classid = 'pg_catalog.pg_class'::regclass \
-                 AND objid = {sequence_oid} AND refclassid = 'pg_catalog.pg_class'::regclass AND deptype = 'i'; \
-                 ALTER TABLE ONLY {table} ALTER COLUMN {quoted} SET DEFAULT pg_catalog.nextval({}::regclass); \
-                 GRANT USAGE ON SEQUENCE {sequence} TO PUBLIC",
-                quote_literal(&sequence)
-            ))
-            .await
-            .map_err(doing())?;
-        pinned.identity_columns.push(format!("{table}.{column}"));
-    }
+        .map_err(failed("turn identity columns into defaults"))?;
+    pinned
+        .identity_columns
+        .extend(rows.iter().map(|row| row.get::<String>(0)));
     Ok(())
 }
 

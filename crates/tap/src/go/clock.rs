@@ -15,7 +15,7 @@ use super::vectors::{Segment, Vectors};
 use crate::hooks::clocks;
 use crate::{pins, process};
 
-/// The clock's function of the vDSO; 0: the system call is made.
+/// The clock's function of the vDSO.
 pub static REAL: AtomicUsize = AtomicUsize::new(0);
 
 /// Puts the copy in the place of the vDSO. Where that cannot be done Go reads the real clock.
@@ -151,6 +151,18 @@ thread_local! {
 /// What a replay shows first, less what the real clock does; the lowest number: nothing yet.
 static SHIFT: AtomicI64 = AtomicI64::new(i64::MIN);
 
+fn replays() -> bool {
+    process::board().is_some_and(Board::replays)
+}
+
+/// The machine's own.
+fn real(clock: c_int, time: *mut timespec) -> c_int {
+    let real: extern "C" fn(c_int, *mut timespec) -> c_int =
+        // SAFETY: the vDSO's function, which was found before anything could call this.
+        unsafe { std::mem::transmute(REAL.load(Ordering::Relaxed)) };
+    real(clock, time)
+}
+
 /// Go's `time.Now` reads the wall clock, and then the one that only measures, by which times are
 /// compared.
 ///
@@ -162,27 +174,31 @@ pub unsafe extern "C" fn read(
     goroutine: usize,
     frame: usize,
 ) -> c_int {
-    let real = process::real_time();
+    let replays = replays();
+    if !replays && !goroutines::is_at_work(goroutine) {
+        return real(clock, time);
+    }
     // SAFETY: what the caller gave; where it succeeded the time is filled in.
     unsafe {
         let done = for_code(goroutine, frame, || clocks::clock_gettime(clock, time));
-        if done == 0 && process::board().is_some_and(Board::replays) {
-            let ahead = pins::nanos(&*time).saturating_sub(real);
-            let turn = (Ordering::Relaxed, Ordering::Relaxed);
-            let first = SHIFT.compare_exchange(i64::MIN, ahead, turn.0, turn.1);
-            let shift = first.err().unwrap_or(ahead);
-            APART.set(ahead.saturating_sub(shift));
+        if done == 0 && replays {
+            note_apart(pins::nanos(&*time).saturating_sub(process::real_time()));
         }
         done
     }
 }
 
+/// What a goroutine was shown is ahead of the real clock by so much.
+fn note_apart(ahead: i64) {
+    let turn = (Ordering::Relaxed, Ordering::Relaxed);
+    let first = SHIFT.compare_exchange(i64::MIN, ahead, turn.0, turn.1);
+    let shift = first.err().unwrap_or(ahead);
+    APART.set(ahead.saturating_sub(shift));
+}
+
 /// What [`read`] showed lies as far from other times as it did, by the clock that measures, too: a
 /// cache that was too old for a request in the recording is too old for it again.
 pub unsafe extern "C" fn measure(clock: c_int, time: *mut timespec) -> c_int {
-    let real: extern "C" fn(c_int, *mut timespec) -> c_int =
-        // SAFETY: the vDSO's function, which was found before anything could call this.
-        unsafe { std::mem::transmute(REAL.load(Ordering::Relaxed)) };
     let done = real(clock, time);
     let apart = APART.get();
     if done == 0 && apart != 0 {
@@ -200,12 +216,10 @@ pub unsafe extern "C" fn compare(
     goroutine: usize,
     frame: usize,
 ) -> c_int {
-    let replays = process::board().is_some_and(Board::replays);
-    if replays || goroutines::is_at_work(goroutine) {
-        let mut wall = pins::timespec(0);
-        // SAFETY: the memory is ours.
-        unsafe { read(libc::CLOCK_REALTIME, &mut wall, goroutine, frame) };
+    let mut wall = pins::timespec(0);
+    // SAFETY: the memory is ours, and what the caller gave.
+    unsafe {
+        read(libc::CLOCK_REALTIME, &mut wall, goroutine, frame);
+        measure(clock, time)
     }
-    // SAFETY: what the caller gave.
-    unsafe { measure(clock, time) }
 }

@@ -117,12 +117,8 @@ pub unsafe extern "C" fn new_goroutine() {
         "add rsp, 0x58",
         "ret",
         whole = sym NEW_GOROUTINE,
-        begins = sym begins,
+        begins = sym goroutines::begins,
     )
-}
-
-extern "C" fn begins(goroutine: usize, by: usize) {
-    goroutines::begins(goroutine, by);
 }
 
 /// `rand`: gives a random number in `rax`.

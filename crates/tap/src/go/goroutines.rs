@@ -3,7 +3,7 @@
 //! A goroutine is known by the address of what the runtime has of it. The runtime never gives that
 //! memory back: it is used for the next goroutine, which is told when it begins.
 
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use hindcast_taplog::pins::{Caller, mixed};
 
@@ -24,9 +24,8 @@ struct Place {
 
 static PLACE: AtomicPtr<Place> = AtomicPtr::new(std::ptr::null_mut());
 static IMAGE: AtomicPtr<Image> = AtomicPtr::new(std::ptr::null_mut());
-static IS_READY: AtomicBool = AtomicBool::new(false);
 
-pub fn begin(image: Image) -> bool {
+pub fn begin(image: Image) -> Option<()> {
     let length = PLACES.saturating_mul(size_of::<Place>());
     // SAFETY: new memory, of which only what is used is made.
     let places = unsafe {
@@ -40,27 +39,26 @@ pub fn begin(image: Image) -> bool {
         )
     };
     if places == libc::MAP_FAILED {
-        return false;
+        return None;
     }
-    PLACE.store(places.cast(), Ordering::Relaxed);
     IMAGE.store(Box::into_raw(Box::new(image)), Ordering::Relaxed);
-    IS_READY.store(true, Ordering::Release);
-    true
+    PLACE.store(places.cast(), Ordering::Release);
+    Some(())
 }
 
 fn places() -> &'static [Place] {
-    match IS_READY.load(Ordering::Acquire) {
-        false => &[],
+    let first = PLACE.load(Ordering::Acquire);
+    match first.is_null() {
+        true => &[],
         // SAFETY: there is room for so many, and zeros are one.
-        true => unsafe { std::slice::from_raw_parts(PLACE.load(Ordering::Relaxed), PLACES) },
+        false => unsafe { std::slice::from_raw_parts(first, PLACES) },
     }
 }
 
 /// `None` if there are too many.
 fn place_of(goroutine: usize, makes: bool) -> Option<&'static Place> {
     let places = places();
-    // They are some 400 bytes each.
-    let first = (goroutine >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let first = mixed(0, goroutine as u64) as usize;
     for step in 0..STEPS {
         let place = places.get(first.wrapping_add(step) & (PLACES - 1))?;
         match place.goroutine.load(Ordering::Relaxed) {
@@ -121,7 +119,7 @@ pub fn for_code<T>(goroutine: usize, frame: usize, what: impl FnOnce() -> T) -> 
 
 /// A goroutine was made by another one, and has not begun. It may have the memory of one that has
 /// ended.
-pub fn begins(goroutine: usize, by: usize) {
+pub extern "C" fn begins(goroutine: usize, by: usize) {
     take_up(by);
     let request = turns::in_hand();
     turns::ends();

@@ -58,9 +58,11 @@ impl Function {
 pub struct Image {
     /// Where Go's code begins.
     text: usize,
-    table: &'static [u8],
-    found: [(Function, u32); FUNCTIONS],
+    /// What describes a function counts from here.
+    functions: &'static [u8],
     count: usize,
+    names: &'static [u8],
+    found: Vec<(Function, u32)>,
     known: Box<[AtomicU64]>,
 }
 
@@ -118,23 +120,22 @@ impl Image {
 
     /// `code`: where it is, and its bytes.
     fn of(table: &'static [u8], code: (usize, &[u8])) -> Option<Self> {
-        let mut image = Self {
-            text: 0,
-            table,
-            found: [(Function::Syscall, u32::MAX); FUNCTIONS],
-            count: 0,
-            known: (0..KNOWN).map(|_| AtomicU64::new(0)).collect(),
-        };
         if number(table, 0)? != MAGIC || *table.get(7)? != 8 {
             return None;
         }
-        for nth in 0..image.functions()? {
+        let mut image = Self {
+            text: 0,
+            functions: table.get(word(table, 64)?..)?,
+            count: word(table, 8)?,
+            names: table.get(word(table, 32)?..)?,
+            found: Vec::new(),
+            known: (0..KNOWN).map(|_| AtomicU64::new(0)).collect(),
+        };
+        for nth in 0..image.count {
             let (entry, name) = image.function(nth)?;
-            if let Some(function) = Function::named(name) {
-                *image.found.get_mut(image.count)? = (function, entry);
-                image.count += 1;
-            }
-            if image.count == image.found.len() {
+            let function = Function::named(name).map(|function| (function, entry));
+            image.found.extend(function);
+            if image.found.len() == FUNCTIONS {
                 break;
             }
         }
@@ -147,7 +148,7 @@ impl Image {
     }
 
     fn entry(&self, function: Function) -> Option<u32> {
-        let mut all = self.found.iter().take(self.count);
+        let mut all = self.found.iter();
         all.find(|(of, _)| *of == function).map(|(_, entry)| *entry)
     }
 
@@ -158,12 +159,11 @@ impl Image {
 
     /// Functions of which this gives something for their name, and where they begin.
     pub fn all<T>(&self, of: impl Fn(&[u8]) -> Option<T>) -> Vec<(usize, T)> {
-        let functions = 0..self.functions().unwrap_or(0);
         let one = |nth| {
             let (entry, name) = self.function(nth)?;
             Some((self.text.checked_add(entry as usize)?, of(name)?))
         };
-        functions.filter_map(one).collect()
+        (0..self.count).filter_map(one).collect()
     }
 
     /// Where it ends, too.
@@ -171,22 +171,21 @@ impl Image {
         let entry = self.entry(function)?;
         let next = self.number_at(entry)?.checked_add(1)?;
         let start = self.address(function)?;
-        Some(start..self.text.checked_add(self.end(next)? as usize)?)
-    }
-
-    fn functions(&self) -> Option<usize> {
-        word(self.table, 8)
+        Some(start..self.text.checked_add(self.begins(next)? as usize)?)
     }
 
     /// The entry of a function, and its name.
     fn function(&self, nth: usize) -> Option<(u32, &'static [u8])> {
-        let functions = self.table.get(word(self.table, 64)?..)?;
-        let at = nth.checked_mul(8)?;
-        let described = number(functions, at.checked_add(4)?)? as usize;
-        let name = number(functions, described.checked_add(4)?)? as usize;
-        let names = self.table.get(word(self.table, 32)?..)?;
-        let name = CStr::from_bytes_until_nul(names.get(name..)?).ok()?;
-        Some((number(functions, at)?, name.to_bytes()))
+        let at = nth.checked_mul(8)?.checked_add(4)?;
+        let described = number(self.functions, at)? as usize;
+        let name = number(self.functions, described.checked_add(4)?)? as usize;
+        let name = CStr::from_bytes_until_nul(self.names.get(name..)?).ok()?;
+        Some((self.begins(nth)?, name.to_bytes()))
+    }
+
+    /// Where the function of this number begins, and the one before it ends.
+    fn begins(&self, nth: usize) -> Option<u32> {
+        number(self.functions, nth.checked_mul(8)?)
     }
 
     /// The function that an address is in; `None`: it is in none.
@@ -212,24 +211,18 @@ impl Image {
 
     /// The number of the function that is there.
     fn number_at(&self, offset: u32) -> Option<usize> {
-        let (mut low, mut high) = (0, self.functions()?);
-        if offset >= self.end(high)? {
+        let (mut low, mut high) = (0, self.count);
+        if offset >= self.begins(high)? {
             return None;
         }
         while high.checked_sub(low)? > 1 {
             let middle = low + (high - low) / 2;
-            match self.end(middle)? <= offset {
+            match self.begins(middle)? <= offset {
                 true => low = middle,
                 false => high = middle,
             }
         }
         Some(low)
-    }
-
-    /// Where the function of this number begins, and the one before it ends.
-    fn end(&self, nth: usize) -> Option<u32> {
-        let functions = self.table.get(word(self.table, 64)?..)?;
-        number(functions, nth.checked_mul(8)?)
     }
 }
 

@@ -38,29 +38,29 @@ use crate::{pins, process};
 use image::Image;
 use vectors::{RANDOM, Vectors};
 
-/// Whether the program is one in Go whose calls are seen from here on.
+/// If the program is one in Go, its calls are seen from here on.
 ///
 /// # Safety
 /// The program has not begun. These are its arguments, where the kernel has put them.
-pub unsafe fn begin(arguments: *const *const c_char) -> bool {
+pub unsafe fn begin(arguments: *const *const c_char) {
     if arguments.is_null() || !process::is_enabled() {
-        return false;
+        return;
     }
     // SAFETY: as the caller promises.
     let Some(vectors) = (unsafe { Vectors::of(arguments) }) else {
-        return false;
+        return;
     };
-    let change = |vectors| {
-        let image = Image::of_program(vectors)?;
-        let changes = code::Changes::of(&image)?;
-        goroutines::begin(image).then(|| changes.make())?
-    };
-    let is_changed = change(&vectors).is_some();
-    if is_changed {
+    if change(&vectors).is_some() {
         pin_start(&vectors);
         clock::replace(&vectors, entries::clock as *const ());
     }
-    is_changed
+}
+
+fn change(vectors: &Vectors) -> Option<()> {
+    let image = Image::of_program(vectors)?;
+    let changes = code::Changes::of(&image)?;
+    goroutines::begin(image)?;
+    changes.make()
 }
 
 /// What the runtime's generator begins with, by which maps that are made at the start are ordered.

@@ -5,6 +5,7 @@
 //! number in its argument, as shims do in other languages.
 
 use super::image::Image;
+use crate::process;
 
 /// What makes a pool, by where its argument is.
 #[derive(Clone, Copy)]
@@ -58,11 +59,10 @@ impl Makes {
 
 /// Where code is to be put in front, and which.
 pub fn of(image: &Image) -> Vec<(usize, Vec<u8>)> {
-    let said = std::env::var("HINDCAST_POOL").ok();
-    let said = said.and_then(|text| text.parse().ok());
-    let Some(connections) = said.filter(|&number| number > 0) else {
+    let connections = process::connections();
+    if connections <= 0 {
         return Vec::new();
-    };
+    }
     let all = image.all(Makes::named).into_iter();
     all.map(|(at, makes)| (at, makes.code(connections)))
         .collect()

@@ -97,7 +97,7 @@ fn begin(is_pinned: bool) {
         return tools.end();
     }
     machine::set_tools(tools);
-    shim::NEEDED.store(connections(), Ordering::Relaxed);
+    shim::NEEDED.store(process::connections(), Ordering::Relaxed);
     let done = thread.scoped(|| {
         shim::define(thread)?;
         let pinned = GENERATORS.iter().filter(|_| is_pinned);
@@ -124,12 +124,6 @@ fn begin(is_pinned: bool) {
 /// How many of ours run the machine's own threads. In a replay a request that waits for what it saw
 /// of another one keeps the one in which it runs, and that other one needs one, too.
 const CARRIERS: &CStr = c"jdk.virtualThreadScheduler.parallelism";
-
-/// How many connections a replay says that the service needs at a time.
-fn connections() -> c_int {
-    let said = std::env::var("HINDCAST_POOL").ok();
-    said.and_then(|said| said.parse().ok()).unwrap_or(0)
-}
 
 /// Sets and maps that cannot be changed (`Map.of`) are gone through in an order that each start of
 /// a machine chooses. Here each has the same, so that what a service says of them is the same.

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use hindcast_taplog::pins::{Caller, mixed};
 use libc::{c_char, c_void};
 
-use super::{Count, Function, RELEASE, STATE_NOW, STATE_OF_THREAD, State, locked};
+use super::{Count, RELEASE, STATE_NOW, STATE_OF_THREAD, State, locked};
+use crate::symbol::Symbol;
 
 type Of = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 type Attribute = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
@@ -14,14 +15,14 @@ type Chars = unsafe extern "C" fn(*mut c_void, *mut isize) -> *const u8;
 type Clear = unsafe extern "C" fn();
 
 /// The frame that runs is borrowed; what the others return is the caller's.
-static FRAME: Function = Function::new(&[c"PyEval_GetFrame"]);
+static FRAME: Symbol = Symbol::new(&[c"PyEval_GetFrame"]);
 /// Since Python 3.9; before, there are the attributes only, which take longer.
-static BACK: Function = Function::new(&[c"PyFrame_GetBack"]);
-static CODE: Function = Function::new(&[c"PyFrame_GetCode"]);
-static ATTRIBUTE: Function = Function::new(&[c"PyObject_GetAttrString"]);
-static CHARS: Function = Function::new(&[c"PyUnicode_AsUTF8AndSize"]);
-static CLEAR: Function = Function::new(&[c"PyErr_Clear"]);
-static RUNS: Function = Function::new(&[c"Py_IsInitialized"]);
+static BACK: Symbol = Symbol::new(&[c"PyFrame_GetBack"]);
+static CODE: Symbol = Symbol::new(&[c"PyFrame_GetCode"]);
+static ATTRIBUTE: Symbol = Symbol::new(&[c"PyObject_GetAttrString"]);
+static CHARS: Symbol = Symbol::new(&[c"PyUnicode_AsUTF8AndSize"]);
+static CLEAR: Symbol = Symbol::new(&[c"PyErr_Clear"]);
+static RUNS: Symbol = Symbol::new(&[c"Py_IsInitialized"]);
 
 static FOUND: AtomicU8 = AtomicU8::new(NOT_LOOKED);
 const NOT_LOOKED: u8 = 0;
@@ -163,7 +164,7 @@ unsafe fn function_of(frame: *mut c_void) -> Option<Named> {
 ///
 /// # Safety
 /// As for [`hash`]; it is an object.
-unsafe fn part_of(frame: *mut c_void, function: &Function, name: &CStr) -> *mut c_void {
+unsafe fn part_of(frame: *mut c_void, function: &Symbol, name: &CStr) -> *mut c_void {
     // SAFETY: as the caller promises, and what was found is what Python declares it to be.
     unsafe {
         if !function.address().is_null() {
