@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -43,6 +44,10 @@ const READ_AHEAD: usize = 512;
 /// there are at most.
 const UNTAKEN_PATIENCE: Duration = Duration::from_millis(30);
 const COPIES_MAX: u32 = 12;
+
+/// How long is waited, once, for somebody to listen where the service did, and how often is looked.
+const LISTENER_PATIENCE: Duration = Duration::from_secs(10);
+const LISTENER_PAUSE: Duration = Duration::from_millis(50);
 
 type Response = Result<http::Response<Incoming>, hyper_util::client::legacy::Error>;
 
@@ -177,6 +182,7 @@ struct Sending<'a> {
     http: Http,
     anew: Http,
     exchanges: JoinSet<Done>,
+    is_deserted: Arc<AtomicBool>,
     sent: Sent,
     clients: Clients,
     /// The request in flight that no other may join yet.
@@ -201,6 +207,7 @@ impl<'a> Sending<'a> {
                 .pool_max_idle_per_host(0)
                 .build(connector(&sender.service)),
             exchanges: JoinSet::new(),
+            is_deserted: Arc::default(),
             sent: Sent {
                 of: recording.requests.len() as u64,
                 ..Default::default()
@@ -308,6 +315,7 @@ impl<'a> Sending<'a> {
             compare: Arc::clone(&self.sender.compare),
             compared: compared && recorded.answer == Answer::Complete,
             service_output: self.sender.service_output.clone(),
+            is_deserted: Arc::clone(&self.is_deserted),
         };
         self.exchanges.spawn(async move {
             Done {
@@ -487,6 +495,8 @@ struct Exchange {
     compare: Arc<dyn Compare>,
     compared: bool,
     service_output: Option<Arc<File>>,
+    /// Nobody has listened for as long as is waited for that.
+    is_deserted: Arc<AtomicBool>,
 }
 
 impl Exchange {
@@ -496,6 +506,9 @@ impl Exchange {
         let learned = &self.shared.learned;
         let sent = learned.to_send(&recorded, read.redacted.as_ref());
         let mut outcome = self.send(sent.as_ref().unwrap_or(&recorded)).await;
+        if outcome.is_err() {
+            self.wait_for_a_listener().await;
+        }
         if let Some(pins) = &self.inside {
             pins.answered(&recorded);
         }
@@ -504,6 +517,21 @@ impl Exchange {
             return None;
         }
         self.compare.response(&recorded, outcome)
+    }
+
+    /// A service that ended is seen to have ended only when whoever started it has been told. What
+    /// was in flight is not over until then, and nothing else is sent, which nobody would answer.
+    async fn wait_for_a_listener(&self) {
+        let since = Instant::now();
+        while since.elapsed() < LISTENER_PATIENCE
+            && !self.is_deserted.load(Ordering::Relaxed)
+            && !self.service.accepts().await
+        {
+            tokio::time::sleep(LISTENER_PAUSE).await;
+        }
+        if since.elapsed() >= LISTENER_PATIENCE {
+            self.is_deserted.store(true, Ordering::Relaxed);
+        }
     }
 
     async fn send(&self, recorded: &trace::Request) -> Result<Seen, String> {

@@ -448,6 +448,7 @@ fn a_change_that_hangs_is_stopped_and_says_where() {
 fn a_changed_service_that_crashes_half_way_is_told_with_what_was_in_flight() {
     let case = moodle();
     // The insert of the fifth user says in a file that it is under way, and does not end by itself.
+    // Whoever started the service is told a second later.
     let under_way = format!("{}/under_way", case.stage.sql("SHOW data_directory").trim());
     let migration = case.migration(&format!(
         "CREATE FUNCTION stuck() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -460,7 +461,7 @@ fn a_changed_service_that_crashes_half_way_is_told_with_what_was_in_flight() {
     ));
     let log = case.stage.folder().join("changed-service.log");
     let app = format!(
-        "{} & pid=$!; until [ -e {under_way} ]; do sleep 0.05; done; echo out of memory >>{}; kill -9 $pid; wait $pid",
+        "{} & pid=$!; until [ -e {under_way} ]; do sleep 0.05; done; echo out of memory >>{}; kill -9 $pid; sleep 1; wait $pid",
         case.service("original").trim_start_matches("exec "),
         log.display()
     );
