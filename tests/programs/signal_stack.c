@@ -22,7 +22,8 @@ static void handler(int signal) {
 
 int main(void) {
     must(pipe(ends));
-    size = 8192 + getauxval(AT_MINSIGSTKSZ);
+    /* Four handlers may lie on it, one upon the other, each with the processor's registers. */
+    size = 8192 + 4 * getauxval(AT_MINSIGSTKSZ);
     memory = must(malloc(BELOW + size));
     memset(memory, 0x5a, BELOW + size);
     stack_t stack = {.ss_sp = memory + BELOW, .ss_size = size}, old;
