@@ -6,42 +6,48 @@
 //! so gdb starts the inferior by a wrapper, which is this program again: it becomes the recorded
 //! image (see [`become_recorded`]).
 
-use std::ffi::OsString;
-use std::path::Path;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
-use crate::error::ExecError;
+use hindcast_execlog::Config;
+use hindcast_execlog::config::{BeginsAt, descriptors};
+
+use crate::checkpoint::Checkpoint;
+use crate::error::{ExecError, system};
 use crate::launch::{self, Image};
+use crate::log::LogicalTime;
+use crate::preflight;
 use crate::recording::Recording;
-
-/// A moment of a thread: just before it replays this event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogicalTime {
-    pub thread: u64,
-    pub event: u64,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Debugger {
     pub break_at: Option<LogicalTime>,
     /// More arguments for gdb.
     pub arguments: Vec<OsString>,
-    /// The command that becomes the recorded program: its words, each of which the shell is to
-    /// take as it is.
-    pub wrapper: Vec<OsString>,
+    /// This program, which becomes the recorded one.
+    pub hindcast: PathBuf,
 }
 
-/// How gdb is started to debug `program`.
-pub fn image(debugger: &Debugger, program: &Image) -> Result<Image, ExecError> {
+/// How gdb is started to debug `program` of the recording in `recording`. It reads `script`.
+pub fn image(
+    debugger: &Debugger,
+    recording: &Path,
+    program: &Image,
+    script: &Path,
+) -> Result<Image, ExecError> {
+    let recording = std::path::absolute(recording).map_err(system("the current folder is gone"))?;
+    hindcast_private::write(script, commands(debugger, &recording))
+        .map_err(system("the commands for gdb cannot be written"))?;
     let folder = std::env::current_dir().unwrap_or_else(|_| "/".into());
     let found = crate::program::find(
         &["gdb".into()],
         std::env::var_os("PATH").as_deref(),
         &folder,
     )?;
-    let mut arguments: Vec<OsString> = vec!["gdb".into(), "-q".into()];
-    for command in commands(debugger) {
-        arguments.extend(["-ex".into(), command]);
-    }
+    let mut arguments: Vec<OsString> = vec!["gdb".into(), "-q".into(), "-x".into(), script.into()];
     // Before the user's own, so that `run` among these finds everything in place.
     arguments.extend(debugger.arguments.iter().cloned());
     if debugger.break_at.is_some() && debugger.arguments.is_empty() {
@@ -67,32 +73,32 @@ pub fn image(debugger: &Debugger, program: &Image) -> Result<Image, ExecError> {
     })
 }
 
-fn commands(debugger: &Debugger) -> Vec<OsString> {
-    let mut wrapper = OsString::from("set exec-wrapper");
-    for word in &debugger.wrapper {
-        wrapper.push(" ");
-        wrapper.push(quoted(word));
-    }
-    let mut made: Vec<OsString> = vec![
-        "set disable-randomization on".into(),
-        "set breakpoint pending on".into(),
-        wrapper,
-        // System calls that no stub covers.
-        "handle SIGSYS nostop noprint pass".into(),
+fn commands(debugger: &Debugger, recording: &Path) -> Vec<u8> {
+    let hindcast = quoted(debugger.hindcast.as_os_str());
+    let recording = quoted(recording.as_os_str());
+    let lines: [&[u8]; 11] = [
+        b"set disable-randomization on",
+        b"set breakpoint pending on",
+        &[b"set exec-wrapper ", &hindcast[..], b" 'exec' '--become' ", &recording, b" '--'"].concat(),
+        // System calls that no stub covers, and what a checkpoint is taken by.
+        b"handle SIGSYS nostop noprint pass",
         // `rdtsc` and `cpuid` trap; a real fault has a code that says what kind it is.
-        "handle SIGSEGV nostop noprint pass".into(),
-        "catch signal SIGSEGV".into(),
-        "condition $bpnum $_siginfo.si_code > 0 && $_siginfo.si_code < 128".into(),
+        b"handle SIGSEGV nostop noprint pass",
+        b"catch signal SIGSEGV",
+        b"condition $bpnum $_siginfo.si_code > 0 && $_siginfo.si_code < 128",
+        b"break hindcast_breakpoint",
+        // The launcher's page is inherited by what gdb runs.
+        &[b"define hindcast-at\nshell ", &hindcast[..], b" 'exec' '--aim' $arg0"].concat(),
+        b"set confirm off\nrun\nset confirm on\nend",
+        b"document hindcast-at\nGo to just before an event of a thread, forwards or backwards, from the nearest checkpoint: hindcast-at 2:1234\nend",
     ];
-    if debugger.break_at.is_some() {
-        made.push("break hindcast_breakpoint".into());
-    }
+    let mut made = lines.join(&b'\n');
+    made.push(b'\n');
     made
 }
 
 /// For `/bin/sh`, whatever is in it.
-fn quoted(word: &OsString) -> OsString {
-    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+fn quoted(word: &OsStr) -> Vec<u8> {
     let mut made = vec![b'\''];
     for byte in word.as_bytes() {
         match byte {
@@ -101,23 +107,72 @@ fn quoted(word: &OsString) -> OsString {
         }
     }
     made.push(b'\'');
-    OsString::from_vec(made)
+    made
 }
 
 /// Becomes the program of a recording, in a process that has inherited the descriptors from the
-/// launcher. Does not return when that succeeds.
+/// launcher: at its beginning, or at the nearest checkpoint if the launcher's page says so. Does
+/// not return when that succeeds.
 pub fn become_recorded(folder: &Path) -> ExecError {
-    let recording = match Recording::open(folder) {
-        Ok(recording) => recording,
-        Err(error) => return error.into(),
-    };
-    match recording.own_interfaces(folder) {
-        Ok(own) => {
-            launch::clear_board();
-            launch::become_image(&recording.image(), &launch::preload(own.len())).into()
-        }
-        Err(error) => error.into(),
+    match prepare(folder) {
+        Ok((image, preload)) => launch::become_image(&image, &preload).into(),
+        Err(error) => error,
     }
+}
+
+fn prepare(folder: &Path) -> Result<(Image, String), ExecError> {
+    let recording = Recording::open(folder)?;
+    let preload = launch::preload(recording.own_interfaces(folder)?.len());
+    launch::clear_board();
+    let page = launch::inherited(descriptors::CONFIG);
+    let mut config = read_config(&page)?;
+    if config.begins_at == BeginsAt::Beginning as u32 {
+        return Ok((recording.image(), preload));
+    }
+    let at = LogicalTime {
+        thread: config.break_thread,
+        event: config.break_event,
+    };
+    let found = Checkpoint::before(folder, &recording, &preflight::here(), at);
+    config.begins_at = match found {
+        Some(_) => BeginsAt::Checkpoint,
+        None => BeginsAt::Nearest,
+    } as u32;
+    write_config(&page, &config)?;
+    let Some(checkpoint) = found else {
+        return Ok((recording.image(), preload));
+    };
+    checkpoint
+        .inherit()
+        .map_err(system("the checkpoint cannot be read"))?;
+    Ok((checkpoint.image(&recording), preload))
+}
+
+/// Has the next start stop at this moment, from the nearest checkpoint: in a process that has
+/// inherited the launcher's page.
+pub fn aim(at: LogicalTime) -> Result<(), ExecError> {
+    let page = launch::inherited(descriptors::CONFIG);
+    let mut config = read_config(&page)?;
+    config.begins_at = BeginsAt::Nearest as u32;
+    (config.break_thread, config.break_event) = (at.thread, at.event);
+    write_config(&page, &config)
+}
+
+fn read_config(page: &File) -> Result<Config, ExecError> {
+    let mut bytes = vec![0; size_of::<Config>()];
+    page.read_exact_at(&mut bytes, 0)
+        .ok()
+        .and_then(|()| Config::from_bytes(&bytes))
+        .ok_or_else(|| {
+            system("this is no process of a replay under gdb")(
+                std::io::ErrorKind::InvalidData.into(),
+            )
+        })
+}
+
+fn write_config(page: &File, config: &Config) -> Result<(), ExecError> {
+    page.write_all_at(config.as_bytes(), 0)
+        .map_err(system("the launcher's page cannot be written"))
 }
 
 #[cfg(test)]
@@ -129,31 +184,29 @@ mod tests {
     #[test]
     fn gdb_is_told_everything_before_the_user_says_run() {
         let debugger = Debugger {
-            break_at: Some(LogicalTime {
-                thread: 1,
-                event: 2,
-            }),
+            break_at: None,
             arguments: Vec::new(),
-            wrapper: vec![
-                "/opt/it's here/hindcast".into(),
-                "exec".into(),
-                "--become".into(),
-                "/tmp/a b".into(),
-            ],
+            hindcast: "/opt/it's here/hindcast".into(),
         };
-        let text: Vec<_> = commands(&debugger)
-            .into_iter()
-            .map(|command| command.into_string().unwrap())
-            .collect();
+        let text = String::from_utf8(commands(&debugger, Path::new("/tmp/a b"))).unwrap();
         expect![[r#"
             set disable-randomization on
             set breakpoint pending on
-            set exec-wrapper '/opt/it'\''s here/hindcast' 'exec' '--become' '/tmp/a b'
+            set exec-wrapper '/opt/it'\''s here/hindcast' 'exec' '--become' '/tmp/a b' '--'
             handle SIGSYS nostop noprint pass
             handle SIGSEGV nostop noprint pass
             catch signal SIGSEGV
             condition $bpnum $_siginfo.si_code > 0 && $_siginfo.si_code < 128
-            break hindcast_breakpoint"#]]
-        .assert_eq(&text.join("\n"));
+            break hindcast_breakpoint
+            define hindcast-at
+            shell '/opt/it'\''s here/hindcast' 'exec' '--aim' $arg0
+            set confirm off
+            run
+            set confirm on
+            end
+            document hindcast-at
+            Go to just before an event of a thread, forwards or backwards, from the nearest checkpoint: hindcast-at 2:1234
+            end
+        "#]].assert_eq(&text);
     }
 }

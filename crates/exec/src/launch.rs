@@ -9,10 +9,13 @@
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use hindcast_execlog::checkpoint::HALT_SIGNAL;
 use hindcast_execlog::config::descriptors;
 use hindcast_execlog::{Board, Config};
 
@@ -81,7 +84,7 @@ impl Stage {
         let mut handed = Vec::new();
         for (interface, descriptor) in interfaces
             .iter()
-            .zip(descriptors::INTERFACES..descriptors::FILES)
+            .zip(descriptors::INTERFACES..descriptors::CHECKPOINT)
         {
             let name = format!("hindcast-interface-{}", interface.name);
             handed.push((memory_file(&name, &interface.library)?.into(), descriptor));
@@ -149,6 +152,14 @@ impl Stage {
             .map(|(file, _)| file.as_fd())
     }
 
+    /// Puts what another launcher's board said in place of a fresh one.
+    pub fn take_over(&mut self, board: Vec<u8>) -> io::Result<()> {
+        match self.board_file() {
+            Some(file) => take_over(&File::from(file.try_clone_to_owned()?), board),
+            None => Ok(()),
+        }
+    }
+
     /// The environment of the program: its own, with our libraries before those that it preloads
     /// itself.
     pub fn environment(&self, own: &[OsString]) -> Vec<OsString> {
@@ -189,7 +200,7 @@ impl Stage {
 /// interface comes before the runtime: what it annotates again, it means to have differently.
 pub fn preload(interfaces: usize) -> String {
     let mut made = String::new();
-    for descriptor in (descriptors::INTERFACES..descriptors::FILES).take(interfaces) {
+    for descriptor in (descriptors::INTERFACES..descriptors::CHECKPOINT).take(interfaces) {
         made.push_str(&format!("/proc/self/fd/{descriptor}:"));
     }
     made.push_str(&format!("/proc/self/fd/{}", descriptors::LIBRARY));
@@ -206,6 +217,33 @@ pub fn clear_board() {
         libc::ftruncate(descriptors::BOARD, Board::bytes() as libc::off_t);
         libc::pwrite(descriptors::BOARD, prefix.as_ptr().cast(), prefix.len(), 0);
     }
+}
+
+/// Puts what another launcher's board said on a fresh one, but for what that launcher wanted.
+fn take_over(file: &File, mut board: Vec<u8>) -> io::Result<()> {
+    for field in [
+        std::mem::offset_of!(Board, report.state),
+        std::mem::offset_of!(Board, halts),
+        std::mem::offset_of!(Board, halted),
+    ] {
+        if let Some(bytes) = board.get_mut(field..field + size_of::<u32>()) {
+            bytes.fill(0);
+        }
+    }
+    file.write_all_at(&board, 0)
+}
+
+/// In a process that has inherited the descriptors: as [`Stage::hand`] and [`Stage::take_over`].
+pub fn take_over_inherited(board: Vec<u8>, file: &File, number: RawFd) -> io::Result<()> {
+    // SAFETY: numbers.
+    check(unsafe { libc::dup2(file.as_raw_fd(), number) })?;
+    take_over(&inherited(descriptors::BOARD), board)
+}
+
+/// A file that was inherited from the launcher. It stays open.
+pub fn inherited(number: RawFd) -> ManuallyDrop<File> {
+    // SAFETY: it is never closed. One that is not there is an error of each use.
+    ManuallyDrop::new(unsafe { File::from_raw_fd(number) })
 }
 
 /// `own` with `preload` before what `LD_PRELOAD` says there.
@@ -420,6 +458,10 @@ fn in_child(
     unsafe {
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
+        if manner == Manner::Bound {
+            // Until somebody listens.
+            libc::sigaddset(&mut none, HALT_SIGNAL);
+        }
         libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
         // Rust's start-up ignores it; programs expect it as it was.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);

@@ -11,6 +11,7 @@
 //!   beside     a second process that writes the log with what it reads itself            fill
 //!   apart      the same on two machines: both ends of it, for who carries the log between them
 //!   watch      passes signals on; in replay looks at the board, leaves nothing running   report
+//!   checkpoint what a replay was at some moments, so that another one can begin there
 //!   log        what the runtime wrote                    show
 //! ```
 //!
@@ -27,6 +28,7 @@
 pub mod apart;
 mod beside;
 pub mod check;
+pub mod checkpoint;
 pub mod elf;
 pub mod error;
 pub mod fill;

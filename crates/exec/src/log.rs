@@ -13,6 +13,13 @@ use memmap2::{Mmap, MmapOptions};
 
 include!(concat!(env!("OUT_DIR"), "/functions.rs"));
 
+/// A moment of a thread: just before it replays this event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogicalTime {
+    pub thread: u64,
+    pub event: u64,
+}
+
 /// A process image of a recording.
 pub struct Process {
     /// Its folder's name: `p0`, `p0.2`, `p0.2+`.

@@ -15,7 +15,7 @@ use hindcast_execlog::config::descriptors;
 
 use crate::elf::{Architecture, Elf, ElfError, identity};
 use crate::launch::Image;
-use crate::recording::{LoadedFile, Text};
+use crate::recording::{LoadedFile, Machine, Text};
 
 /// The loader of the GNU C library, whose functions the runtime stands in for.
 const LOADER: &str = "ld-linux-x86-64.so.2";
@@ -131,6 +131,22 @@ pub fn kernel() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease")
         .map(|text| text.trim().to_owned())
         .unwrap_or_else(|_| "unknown".into())
+}
+
+/// The machine that this runs on.
+pub fn here() -> Machine {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let cpu = read("/proc/cpuinfo");
+    let processor = cpu.lines().find_map(|line| {
+        line.strip_prefix("model name")?
+            .split_once(": ")
+            .map(|(_, name)| name)
+    });
+    Machine {
+        name: read("/proc/sys/kernel/hostname").trim().to_owned(),
+        kernel: kernel(),
+        processor: processor.unwrap_or("unknown").to_owned(),
+    }
 }
 
 /// Whether the program that `image` names can be recorded, and all files that make it up.

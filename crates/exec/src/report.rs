@@ -121,6 +121,24 @@ pub fn threads(board: &Board) -> Vec<ThreadView> {
         .collect()
 }
 
+/// How far the threads of a process are, by number, also those that have ended; and the folder of
+/// its image.
+pub fn progress(board: &Board, pid: u32) -> Option<(String, Vec<(u64, u64)>)> {
+    let used = (board.slots_used.load(Ordering::Acquire) as usize).min(board.slots.len());
+    let slots = &board.slots[..used];
+    let of_process = |slot: &&Slot| slot.pid.load(Ordering::Relaxed) == pid;
+    // An image that executed this one has slots before.
+    let process = slots.iter().rfind(of_process)?.process.as_str();
+    let threads = slots
+        .iter()
+        .filter(|slot| slot.process.as_str() == process)
+        .map(|slot| {
+            let thread = slot.thread.load(Ordering::Relaxed);
+            (thread.into(), slot.event.load(Ordering::Relaxed))
+        });
+    Some((process.to_owned(), threads.collect()))
+}
+
 fn view(slot: &Slot) -> Option<ThreadView> {
     let state = slot.state();
     if matches!(state, State::Free | State::Ended) {
@@ -147,7 +165,7 @@ fn view(slot: &Slot) -> Option<ThreadView> {
     })
 }
 
-fn is_alive(pid: u32) -> bool {
+pub(crate) fn is_alive(pid: u32) -> bool {
     // A process that has ended and was not waited for yet answers to signals.
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return false;

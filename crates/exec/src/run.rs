@@ -7,11 +7,12 @@ use std::time::{Duration, SystemTime};
 
 use hindcast_execlog::Config;
 use hindcast_execlog::board::ReportKind;
-use hindcast_execlog::config::{self, FileId, Instructions, Order, Policy, Run, Waiting};
+use hindcast_execlog::config::{self, BeginsAt, FileId, Instructions, Order, Policy, Run, Waiting};
 use hindcast_execlog::files::{End, is_first};
 use hindcast_interpose::{Built, InterfaceError};
 
 use crate::beside::{self, Pair};
+use crate::checkpoint::{Checkpoint, Taker};
 pub use crate::error::ExecError;
 use crate::error::system;
 use crate::fill;
@@ -19,10 +20,10 @@ use crate::follow::{Crew, Notice};
 use crate::gdb::{self, Debugger};
 use crate::keeper::Keeper;
 use crate::launch::{self, Image, Interface, Manner, Stage};
-use crate::log::{self, Contents, LogError, Process, Unreadable};
+use crate::log::{self, Contents, LogError, LogicalTime, Process, Unreadable};
 use crate::preflight;
 use crate::program;
-use crate::recording::{self, FolderError, LoadedFile, Machine, Recording, Text, make_folder};
+use crate::recording::{self, FolderError, LoadedFile, Recording, Text, make_folder};
 use crate::report::{Report, Stall};
 use crate::runtime;
 use crate::watch::{self, Ended, Outcome, Signals, Supervision};
@@ -122,6 +123,11 @@ pub struct ReplayOptions {
     /// After how long without any progress it is ended.
     pub stall_timeout: Duration,
     pub debugger: Option<Debugger>,
+    /// Only what comes after this moment is wanted: the replay begins at the nearest checkpoint
+    /// before it.
+    pub at: Option<LogicalTime>,
+    /// How far apart checkpoints are taken, if they are.
+    pub checkpoint_every: Option<Duration>,
 }
 
 /// What a recording came to.
@@ -157,6 +163,13 @@ pub enum Warning {
         pid: u32,
     },
     Unreadable(String),
+    /// A replay begins at a checkpoint, at which its threads had replayed so many events.
+    BeginsAt {
+        checkpoint: PathBuf,
+        events: u64,
+    },
+    /// There are no checkpoints of a replay from some moment on.
+    NoCheckpoints(String),
     /// The follower that writes the log ended before the program.
     FollowerEnded(Ended),
     /// It has not done all, and does it while the user does something else.
@@ -292,7 +305,7 @@ fn describe(
             .as_ref()
             .map(|path| Text::from(&folder.join(path))),
         files,
-        machine: machine(),
+        machine: preflight::here(),
         began: SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .map_or(0, |time| time.as_secs()),
@@ -508,12 +521,30 @@ pub fn replay(
     let contents = log::check(&options.folder, table)?;
     say(&beforehand(&contents));
 
-    let stage = Stage::new(
-        &options.folder,
-        replay_config(options, &recording, &contents.unreadable),
-        &library,
-        &own,
-    )?;
+    let here = preflight::here();
+    let begins_at = options
+        .at
+        .filter(|_| options.debugger.is_none())
+        .and_then(|at| Checkpoint::before(&options.folder, &recording, &here, at));
+    let mut config = replay_config(options, &recording, &contents.unreadable);
+    config.begins_at = match (&begins_at, options.at) {
+        (Some(_), _) => BeginsAt::Checkpoint,
+        // The wrapper that becomes the program looks for it.
+        (None, Some(_)) if options.debugger.is_some() => BeginsAt::Nearest,
+        (None, _) => BeginsAt::Beginning,
+    } as u32;
+    let mut stage = Stage::new(&options.folder, config, &library, &own)?;
+    let mut started = image.clone();
+    if let Some(checkpoint) = &begins_at {
+        say(&[Warning::BeginsAt {
+            checkpoint: checkpoint.folder.clone(),
+            events: checkpoint.progress(),
+        }]);
+        checkpoint
+            .hand_over(&mut stage)
+            .map_err(system("the checkpoint cannot be read"))?;
+        started = checkpoint.image(&recording);
+    }
     let _keeper = stage
         .board_file()
         .map(|board| Keeper::start(board, || ()))
@@ -522,24 +553,47 @@ pub fn replay(
     watch::adopt_orphans().map_err(system("orphans cannot be adopted"))?;
     let signals = Signals::take_over().map_err(system("signals cannot be taken over"))?;
     if let Some(debugger) = &options.debugger {
-        let gdb = gdb::image(debugger, &image)?;
-        let pid = launch::start(&gdb, &stage, Manner::Debugger)?;
-        let ended = watch::accompany(pid, &signals);
-        watch::end_all();
-        return Ok(Replayed::Debugged {
-            code: ended.code(),
-            report: Report::take(&stage.board, &image.path),
-        });
+        return debug(debugger, &options.folder, &image, &stage, &signals);
     }
-    let pid = launch::start(&image, &stage, Manner::Bound)?;
+    let pid = launch::start(&started, &stage, Manner::Bound)?;
     let mut supervision = Supervision::new(&stage.board, &image.path, options.stall_timeout);
-    let outcome = watch::supervise(pid, &signals, &mut supervision);
+    let mut taker = options
+        .checkpoint_every
+        .map(|every| Taker::new(&options.folder, &recording, &here, every));
+    let look = || match &mut taker {
+        Some(taker) => taker.look(pid, &stage.board),
+        None => Duration::MAX,
+    };
+    let outcome = watch::supervise(pid, &signals, &mut supervision, look);
+    if let Some(why) = taker.and_then(|taker| taker.ended) {
+        say(&[Warning::NoCheckpoints(why.to_string())]);
+    }
     let ends = supervision.ends;
     Ok(match outcome {
         Outcome::Reported(report) => Replayed::Reported(report),
         Outcome::Stalled(stall) => Replayed::Stalled(stall),
         Outcome::Interrupted(signal) => Replayed::Interrupted(signal),
         Outcome::Ended(ended) => ended_by_itself(ended, ends, &contents.processes, &recording),
+    })
+}
+
+/// The debugger does everything itself.
+fn debug(
+    debugger: &Debugger,
+    folder: &Path,
+    program: &Image,
+    stage: &Stage,
+    signals: &Signals,
+) -> Result<Replayed, ExecError> {
+    let room = hindcast_private::temporary_folder(std::env::temp_dir(), "hindcast-gdb-")
+        .map_err(system("no room for the commands for gdb"))?;
+    let gdb = gdb::image(debugger, folder, program, &room.path().join("commands"))?;
+    let pid = launch::start(&gdb, stage, Manner::Debugger)?;
+    let ended = watch::accompany(pid, signals);
+    watch::end_all();
+    Ok(Replayed::Debugged {
+        code: ended.code(),
+        report: Report::take(&stage.board, &program.path),
     })
 }
 
@@ -725,21 +779,6 @@ pub(crate) fn environment() -> Vec<OsString> {
         made.push(variable);
     }
     made
-}
-
-fn machine() -> Machine {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let cpu = read("/proc/cpuinfo");
-    let processor = cpu.lines().find_map(|line| {
-        line.strip_prefix("model name")?
-            .split_once(": ")
-            .map(|(_, name)| name)
-    });
-    Machine {
-        name: read("/proc/sys/kernel/hostname").trim().to_owned(),
-        kernel: preflight::kernel(),
-        processor: processor.unwrap_or("unknown").to_owned(),
-    }
 }
 
 fn file_id(descriptor: i32) -> FileId {

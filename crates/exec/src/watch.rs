@@ -246,8 +246,8 @@ pub fn adopt_orphans() -> io::Result<()> {
     }
 }
 
-/// Everything that descends from this process.
-pub fn descendants() -> Vec<libc::pid_t> {
+/// Every process, with its parent.
+fn parents() -> Vec<(libc::pid_t, libc::pid_t)> {
     let mut parents = Vec::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry
@@ -267,6 +267,17 @@ pub fn descendants() -> Vec<libc::pid_t> {
             parents.push((pid, parent));
         }
     }
+    parents
+}
+
+/// Whether a process has started others that have not been waited for.
+pub fn has_children(process: libc::pid_t) -> bool {
+    parents().iter().any(|(_, parent)| *parent == process)
+}
+
+/// Everything that descends from this process.
+pub fn descendants() -> Vec<libc::pid_t> {
+    let parents = parents();
     let mut found = vec![std::process::id() as libc::pid_t];
     let mut next = 0;
     while let Some(&parent) = found.get(next) {
@@ -356,11 +367,13 @@ impl<'a> Supervision<'a> {
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Waits until `main` and all that it left behind have ended, or until the board says that it is
-/// over. Leaves nothing running.
+/// over. Leaves nothing running. `each_look` is called each time that the board is looked at, and
+/// says after how long it is to be called again at the latest.
 pub fn supervise(
     main: libc::pid_t,
     signals: &Signals,
     supervision: &mut Supervision<'_>,
+    mut each_look: impl FnMut() -> Duration,
 ) -> Outcome {
     let mut ended = None;
     loop {
@@ -374,7 +387,7 @@ pub fn supervise(
         if let (Some(ended), false) = (ended, any_left) {
             return Outcome::Ended(ended);
         }
-        match signals.next(LOOK_EVERY) {
+        match signals.next(LOOK_EVERY.min(each_look())) {
             Event::Signal {
                 number: number @ (libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT),
                 ..

@@ -131,6 +131,10 @@ pub struct Board {
     /// To a follower: 1 once nobody else will read the log, so that what was replayed can be given
     /// back to the file system.
     pub discards: AtomicU32,
+    /// 1 while the threads of a replay are to wait where they are, for a checkpoint.
+    pub halts: AtomicU32,
+    /// How many of them do.
+    pub halted: AtomicU32,
 }
 
 impl Board {

@@ -20,6 +20,8 @@ pub mod descriptors {
     pub const STDERR: i32 = 965;
     /// Libraries of the user's own interfaces follow from here.
     pub const INTERFACES: i32 = 966;
+    /// In a replay that begins at a checkpoint: the file of its memory.
+    pub const CHECKPOINT: i32 = 976;
     /// In a recording that a follower writes: where the files that reads refer to are handed to it.
     pub const FILES: i32 = 977;
     /// Where a leader's descriptors are asked for. In the leader the end of the process that holds
@@ -42,6 +44,11 @@ pub mod addresses {
     /// Thread states, logs, tables, the runtime's own heap. 16 TiB.
     pub const RUNTIME: usize = 0x1000_0000_0000;
     pub const RUNTIME_END: usize = 0x1e00_0000_0000;
+    /// While a process becomes that of a checkpoint: what to map, and the first stacks of threads.
+    pub const RESTORING: usize = HANDLER_STACKS - (RESTORING_PLAN_BYTES + RESTORING_STACKS_BYTES);
+    pub const RESTORING_PLAN_BYTES: usize = 1 << 30;
+    pub const RESTORING_STACKS_BYTES: usize = crate::THREADS_MAX * RESTORING_STACK_BYTES;
+    pub const RESTORING_STACK_BYTES: usize = 16 << 10;
     /// The last of these: stacks for signal handlers of programs whose own are too small.
     pub const HANDLER_STACKS: usize = RUNTIME_END - crate::THREADS_MAX * HANDLER_STACK_BYTES;
     pub const HANDLER_STACK_BYTES: usize = 64 << 10;
@@ -135,6 +142,17 @@ impl Instructions {
     }
 }
 
+/// Where a replay begins.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BeginsAt {
+    Beginning = 0,
+    /// At the checkpoint that was handed over.
+    Checkpoint = 1,
+    /// At the nearest before where it is to stop, which its wrapper looks for.
+    Nearest = 2,
+}
+
 /// Bits of [`Config::optimizations`].
 pub mod optimizations {
     /// R2's `cache`: a status that is the same as the last one of the same function is not logged
@@ -185,6 +203,8 @@ pub struct Config {
     pub follow: u32,
     /// Whether one thread runs at a time: 1 or 0.
     pub one_at_a_time: u32,
+    /// Replay: a [`BeginsAt`].
+    pub begins_at: u32,
     /// Device and inode of what standard output and standard error are, to know which bytes replay
     /// writes again.
     pub stdout: FileId,
@@ -227,6 +247,7 @@ impl Config {
             instructions: Instructions::default() as u32,
             follow: 0,
             one_at_a_time: 0,
+            begins_at: BeginsAt::Beginning as u32,
             stdout: FileId::default(),
             stderr: FileId::default(),
             process: Text::from_text("p0"),
@@ -248,6 +269,16 @@ impl Config {
         // SAFETY: a `repr(C)` struct of integers and byte arrays; padding, if any, is only ever
         // written to our own file.
         unsafe { std::slice::from_raw_parts((self as *const Self).cast(), size_of::<Self>()) }
+    }
+
+    /// What the memory file holds; `None`: something else.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Config> {
+        if bytes.len() != size_of::<Config>() {
+            return None;
+        }
+        // SAFETY: numbers and byte arrays, of that size.
+        let config = unsafe { bytes.as_ptr().cast::<Config>().read_unaligned() };
+        config.is_valid().then_some(config)
     }
 
     pub fn run(&self) -> Run {

@@ -24,6 +24,7 @@
 //! programs built apart. Whatever changes it must change [`VERSION`].
 
 pub mod board;
+pub mod checkpoint;
 pub mod config;
 pub mod event;
 pub mod files;

@@ -519,8 +519,8 @@ impl Exchange {
         self.compare.response(&recorded, outcome)
     }
 
-    /// A service that ended is seen to have ended only when whoever started it has been told. What
-    /// was in flight is not over until then, and nothing else is sent, which nobody would answer.
+    /// A service that ended is seen to have ended only when its parent has been told. What was in
+    /// flight is not over until then, and nothing else is sent, which nobody would answer.
     async fn wait_for_a_listener(&self) {
         let since = Instant::now();
         while since.elapsed() < LISTENER_PATIENCE

@@ -75,6 +75,7 @@ macro_rules! programs {
 
 programs! {
     aio;
+    checkpoints: Case { code: 3, threads: 5, ..PLAIN };
     cpp_threads: Case { threads: 4, ..PLAIN };
     descriptors;
     directories;

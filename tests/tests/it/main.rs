@@ -13,6 +13,7 @@ mod cli;
 mod encrypted;
 mod examples;
 mod exec_beside;
+mod exec_checkpoints;
 mod exec_follow;
 mod exec_interfaces;
 mod exec_locks;

@@ -82,6 +82,9 @@ pub struct ExecArgs {
     /// What a debugger's wrapper runs: becomes the recorded program
     #[arg(long = "become", value_name = "DIR", group = "action", hide = true)]
     pub become_recorded: Option<PathBuf>,
+    /// What a debugger runs when it is to go elsewhere
+    #[arg(long, value_name = "THREAD:EVENT", group = "action", hide = true)]
+    pub aim: Option<LogicalTime>,
 
     /// Which order of acquisitions is recorded, and enforced in replay
     #[arg(
@@ -160,6 +163,25 @@ pub struct ExecArgs {
         help_heading = "Replaying"
     )]
     pub break_at: Option<LogicalTime>,
+    /// Begin at the nearest checkpoint before this event of this thread, and with --gdb stop there
+    #[arg(
+        long,
+        value_name = "THREAD:EVENT",
+        requires = "replay",
+        conflicts_with = "break_at",
+        help_heading = "Replaying"
+    )]
+    pub at: Option<LogicalTime>,
+    /// Take a checkpoint this often, in seconds, for --at
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        value_parser = super::seconds,
+        requires = "replay",
+        conflicts_with = "gdb",
+        help_heading = "Replaying"
+    )]
+    pub checkpoint_every: Option<Duration>,
 
     /// Only this thread
     #[arg(long, value_name = "N", conflicts_with_all = ["record", "replay", "check"], help_heading = "Showing")]

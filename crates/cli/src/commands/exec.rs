@@ -1,11 +1,11 @@
 //! `hindcast exec`
 
 use std::error::Error;
-use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::Write;
 
-use hindcast_exec::gdb::{self, Debugger, LogicalTime};
+use hindcast_exec::gdb::{self, Debugger};
+use hindcast_exec::log::LogicalTime;
 use hindcast_exec::run::{
     self, ChosenInterface, ExecError, RecordOptions, ReplayOptions, Replayed, Warning,
 };
@@ -29,6 +29,10 @@ pub fn run(args: ExecArgs) -> Result<Exit, CliError> {
             "the recorded program cannot be started",
             &gdb::become_recorded(folder),
         ))
+    } else if let Some(at) = args.aim {
+        gdb::aim(moment(at))
+            .map(|()| Exit::Success)
+            .map_err(|error| cannot("the replay cannot be aimed", &error))
     } else {
         check(&args)
     };
@@ -154,23 +158,10 @@ fn replay(args: ExecArgs) -> Result<Exit, CliError> {
         true => {
             let own = std::env::current_exe()
                 .map_err(|error| CliError::because("cannot find hindcast itself", &error))?;
-            let folder = std::path::absolute(&folder)
-                .map_err(|error| CliError::because("the current folder is gone", &error))?;
-            let wrapper: Vec<OsString> = vec![
-                own.into(),
-                "exec".into(),
-                "--become".into(),
-                folder.into(),
-                "--".into(),
-            ];
-            let break_at = args.break_at.map(|at| LogicalTime {
-                thread: at.thread,
-                event: at.event,
-            });
             Some(Debugger {
-                break_at,
+                break_at: args.break_at.or(args.at).map(moment),
                 arguments: args.command,
-                wrapper,
+                hindcast: own,
             })
         }
     };
@@ -183,6 +174,8 @@ fn replay(args: ExecArgs) -> Result<Exit, CliError> {
         },
         stall_timeout: args.stall_timeout,
         debugger,
+        at: args.at.map(moment),
+        checkpoint_every: args.checkpoint_every,
     };
     let mut say = |warnings: &[Warning]| eprint!("{}", render::warnings(warnings, &options.folder));
     let replayed = run::replay(&options, &mut say)
@@ -198,6 +191,13 @@ fn replay(args: ExecArgs) -> Result<Exit, CliError> {
         Replayed::Interrupted(signal) => Exit::Program(128u8.wrapping_add(signal as u8)),
         Replayed::Debugged { code, .. } => Exit::Program(code),
     })
+}
+
+fn moment(at: crate::args::exec::LogicalTime) -> LogicalTime {
+    LogicalTime {
+        thread: at.thread,
+        event: at.event,
+    }
 }
 
 fn show(args: &ExecArgs) -> Result<Exit, CliError> {

@@ -163,6 +163,15 @@ pub fn warnings(warnings: &[Warning], folder: &Path) -> String {
                 )
             }
             Warning::Unreadable(why) => writeln!(text, "Warning: {}: {why}", folder.display()),
+            Warning::BeginsAt { checkpoint, events } => writeln!(
+                text,
+                "Note: begins at the checkpoint {}, {} after the start",
+                checkpoint.display(),
+                count(*events, "event")
+            ),
+            Warning::NoCheckpoints(why) => {
+                writeln!(text, "Warning: no more checkpoints were taken: {why}")
+            }
             Warning::FollowerEnded(ended) => writeln!(
                 text,
                 "Warning: the follower that writes the log ended before the program ({}): from there on the program logged what it read itself",

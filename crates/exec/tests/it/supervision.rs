@@ -171,6 +171,8 @@ fn whatever_the_program_does_the_replay_ends_and_leaves_nothing_running() {
             waiting: Default::default(),
             stall_timeout: Duration::from_millis(700),
             debugger: None,
+            at: None,
+            checkpoint_every: None,
         };
         let replayed = replay(&options, &mut |_| {});
         assert_eq!(

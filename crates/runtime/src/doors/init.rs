@@ -1,11 +1,13 @@
 //! How a process enters recording or replay.
 
-use hindcast_execlog::config::{Run, descriptors};
+use hindcast_execlog::config::{BeginsAt, Run, descriptors};
 use hindcast_execlog::event::Kind;
 use hindcast_execlog::{Board, Config};
 
 use crate::doors::{signals, trap, vdso};
-use crate::mechanism::{divergence, entry, files, flows, folder, instructions, log, table};
+use crate::mechanism::{
+    checkpoint, divergence, entry, files, flows, folder, instructions, log, table,
+};
 use crate::state::log::take_room;
 use crate::state::mode::{Mode, follows, leads, mode, set_follow, set_mode, set_one_at_a_time};
 use crate::state::recording;
@@ -37,6 +39,10 @@ fn begin() {
     let Some(config) = read_config() else { return };
     recording::set(config, map_board().unwrap_or(std::ptr::null_mut()));
     let config = recording::config();
+    if config.begins_at == BeginsAt::Checkpoint as u32 {
+        trap::install();
+        checkpoint::restore(config);
+    }
     let Some(thread) = &mut thread::create(0) else {
         return;
     };
@@ -71,6 +77,10 @@ fn begin() {
     entry::enter_thread(thread);
     exchange_start_values(thread);
     trap::install();
+    if self::mode() == Mode::Replay {
+        checkpoint::listen();
+    }
+    // Signals are let in here.
     signals::start(thread);
     // SAFETY: once, and the process has one thread.
     if let Err(why) = unsafe { vdso::patch() } {

@@ -107,11 +107,29 @@ fn take_slot(thread: &mut Current) {
 /// Makes system calls from replay space of the calling thread trap, and the instructions that say
 /// what time or which processor it is.
 pub fn arm(thread: &mut Current) {
+    if mode() != Mode::Off {
+        trap_calls(thread);
+        instructions::arm(thread);
+    }
+}
+
+/// As the thread of another process was armed, in the one that becomes it.
+pub fn rearm(thread: &mut Current) {
+    // SAFETY: no arguments.
+    let (process, own) = unsafe { (syscall!(libc::SYS_getpid), syscall!(libc::SYS_gettid)) };
+    thread.kernel_id.store(own as u32, Ordering::Relaxed);
+    if let Some(slot) = thread.slot {
+        slot.pid.store(process as u32, Ordering::Relaxed);
+    }
+    if mode() != Mode::Off {
+        trap_calls(thread);
+        instructions::rearm(thread);
+    }
+}
+
+fn trap_calls(thread: &Current) {
     const PR_SET_SYSCALL_USER_DISPATCH: i32 = 59;
     const PR_SYS_DISPATCH_ON: usize = 1;
-    if mode() == Mode::Off {
-        return;
-    }
     let (text, length) = raw::text_range();
     // SAFETY: the selector byte lives as long as the process.
     let result = unsafe {
@@ -127,7 +145,6 @@ pub fn arm(thread: &mut Current) {
     if raw::error_of(result).is_some() {
         detach::detach(Reason::Other("this kernel has no Syscall User Dispatch"));
     }
-    instructions::arm(thread);
 }
 
 /// There is no room for the child's folder: what it inherited of its parent's recording is the

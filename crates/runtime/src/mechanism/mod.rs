@@ -2,6 +2,7 @@
 
 pub mod alone;
 pub mod call;
+pub mod checkpoint;
 pub mod detach;
 pub mod divergence;
 pub mod echo;

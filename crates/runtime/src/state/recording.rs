@@ -57,6 +57,16 @@ pub fn config() -> &'static Config {
     unsafe { RECORDING.config.load(Ordering::Acquire).as_ref() }.unwrap_or(&NONE)
 }
 
+/// The replay of a checkpoint stops elsewhere than the one from which that was taken.
+pub fn stop_at(thread: u64, event: u64) {
+    let config = RECORDING.config.load(Ordering::Acquire);
+    // SAFETY: set before the checkpoint was taken, and the process has one thread.
+    unsafe {
+        (*config).break_thread = thread;
+        (*config).break_event = event;
+    }
+}
+
 /// Whether nobody will read what this process records: it was for followers, and there are none.
 pub fn is_for_nobody() -> bool {
     let Some(board) = board() else {

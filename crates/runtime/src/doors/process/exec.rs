@@ -16,7 +16,7 @@ use super::image::Image;
 use super::{fork, image};
 use crate::mechanism::call::Call;
 use crate::mechanism::divergence::{self, Actual};
-use crate::mechanism::{files, folder, follow, instructions, log};
+use crate::mechanism::{checkpoint, files, folder, follow, instructions, log};
 use crate::state::mode::{Mode, follows, mode};
 use crate::state::recording;
 use crate::state::thread::{Current, Thread};
@@ -389,6 +389,7 @@ unsafe fn replay(
     hand_over(folder.as_str());
     let ours = Environment::new(environment, with_ours);
     instructions::disarm();
+    checkpoint::postpone();
     // SAFETY: strings with NULs behind them, and the program's own arguments.
     let result = unsafe {
         if place.folder_length > 0 {

@@ -434,12 +434,19 @@ fn processors() -> u32 {
     found
 }
 
+/// Whether the kernel knows that this process asks for fences.
+static REGISTERED: AtomicU8 = AtomicU8::new(0);
+
+/// In a process that becomes that of a checkpoint: it has not asked.
+pub fn forget_registration() {
+    REGISTERED.store(0, Ordering::Relaxed);
+}
+
 /// Makes every processor that runs a thread of this process pass a fence. Where the kernel cannot,
 /// sleeping for a limited time at once has to do.
 fn fence_everywhere() {
     const REGISTER: i32 = 1 << 4;
     const EXPEDITED: i32 = 1 << 3;
-    static REGISTERED: AtomicU8 = AtomicU8::new(0);
     std::sync::atomic::fence(Ordering::SeqCst);
     // SAFETY: numbers only.
     unsafe {

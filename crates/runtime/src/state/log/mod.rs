@@ -23,7 +23,7 @@ static NEXT_ROOM: AtomicUsize = AtomicUsize::new(READERS);
 pub fn take_room(length: usize) -> Option<usize> {
     let length = length.next_multiple_of(1 << 16);
     let room = NEXT_ROOM.fetch_add(length, Ordering::Relaxed);
-    (room + length <= addresses::HANDLER_STACKS).then_some(room)
+    (room + length <= addresses::RESTORING).then_some(room)
 }
 
 /// The path of a file of a process folder, with the NUL that the kernel wants.

@@ -1,0 +1,351 @@
+//! Checkpoints of a recording: what its replay was at some moments, so that another one can begin
+//! there.
+//!
+//! ```text
+//! DIR/checkpoints/N/about.json   of which process, at which event each of its threads was
+//! DIR/checkpoints/N/image        its memory, as hindcast_execlog::checkpoint describes it
+//! DIR/checkpoints/N/board        what it had told the launcher
+//! ```
+//!
+//! A replay takes them while it runs ([`Taker`]); they cost the program that was recorded nothing.
+//! One is complete when its folder has its name. They are worth nothing without the recording, and
+//! can be removed at any time.
+
+mod maps;
+mod take;
+
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use hindcast_execlog::Board;
+use hindcast_execlog::config::descriptors;
+use serde::{Deserialize, Serialize};
+
+use crate::launch::{self, Image, Stage};
+use crate::log::LogicalTime;
+use crate::mapped::Mapped;
+use crate::recording::{Machine, Recording, Text};
+use crate::report;
+pub use take::NotTaken;
+
+const FOLDER: &str = "checkpoints";
+const ABOUT: &str = "about.json";
+const IMAGE: &str = "image";
+const BOARD: &str = "board";
+
+/// So many are kept at most. Beyond, every second one goes, and the next ones are twice as far
+/// apart.
+const KEPT_MAX: usize = 32;
+
+/// A checkpoint that is complete.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    pub folder: PathBuf,
+    about: About,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct About {
+    /// What identifies the runtime, which its memory is full of.
+    runtime: String,
+    /// Registers have other forms on other processors.
+    processor: String,
+    kernel: String,
+    /// The folder of the process image in the recording.
+    process: String,
+    threads: Vec<Thread>,
+    path: Text,
+    arguments: Vec<Text>,
+    environment: Vec<Text>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Thread {
+    number: u64,
+    /// Events that it had replayed.
+    event: u64,
+}
+
+impl Checkpoint {
+    /// The nearest one before this moment, if there is one that can be used here.
+    pub fn before(
+        folder: &Path,
+        recording: &Recording,
+        here: &Machine,
+        at: LogicalTime,
+    ) -> Option<Checkpoint> {
+        let usable = |checkpoint: &Checkpoint| {
+            let about = &checkpoint.about;
+            about.runtime == recording.runtime
+                && about.processor == here.processor
+                && about.kernel == here.kernel
+                && about.is_before(at)
+        };
+        all(folder)
+            .into_iter()
+            .filter(usable)
+            .max_by_key(|checkpoint| checkpoint.about.progress())
+    }
+
+    /// How many events of all threads are behind it.
+    pub fn progress(&self) -> u64 {
+        self.about.progress()
+    }
+
+    pub fn open(folder: &Path) -> Option<Checkpoint> {
+        let about = std::fs::read(folder.join(ABOUT)).ok()?;
+        Some(Checkpoint {
+            folder: folder.into(),
+            about: serde_json::from_slice(&about).ok()?,
+        })
+    }
+
+    /// Hands its memory over to a process, and what it had told its launcher to this one.
+    pub fn hand_over(&self, stage: &mut Stage) -> io::Result<()> {
+        let image = File::open(self.folder.join(IMAGE))?;
+        stage.hand(image.into(), descriptors::CHECKPOINT);
+        stage.take_over(std::fs::read(self.folder.join(BOARD))?)
+    }
+
+    /// As [`Checkpoint::hand_over`], in the process that is to become it.
+    pub fn inherit(&self) -> io::Result<()> {
+        let image = File::open(self.folder.join(IMAGE))?;
+        let board = std::fs::read(self.folder.join(BOARD))?;
+        launch::take_over_inherited(board, &image, descriptors::CHECKPOINT)
+    }
+
+    /// What is executed so that it becomes this.
+    pub fn image(&self, recording: &Recording) -> Image {
+        let texts = |texts: &[Text]| texts.iter().map(|text| text.0.clone()).collect();
+        Image {
+            path: self.about.path.as_path().into(),
+            arguments: texts(&self.about.arguments),
+            environment: texts(&self.about.environment),
+            folder: None,
+            stack_limit: recording.stack_limit,
+        }
+    }
+}
+
+impl About {
+    fn is_before(&self, at: LogicalTime) -> bool {
+        let is_past = |thread: &Thread| thread.number == at.thread && thread.event > at.event;
+        !self.threads.iter().any(is_past)
+    }
+
+    fn progress(&self) -> u64 {
+        self.threads.iter().map(|thread| thread.event).sum()
+    }
+}
+
+/// All of a recording, in the order in which they were taken.
+fn all(folder: &Path) -> Vec<Checkpoint> {
+    let entries = std::fs::read_dir(folder.join(FOLDER));
+    let mut found: Vec<(u64, Checkpoint)> = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let number = entry.file_name().to_str()?.parse().ok()?;
+            Some((number, Checkpoint::open(&entry.path())?))
+        })
+        .collect();
+    found.sort_by_key(|(number, _)| *number);
+    found
+        .into_iter()
+        .map(|(_, checkpoint)| checkpoint)
+        .collect()
+}
+
+/// Takes checkpoints of a replay now and then.
+pub struct Taker<'a> {
+    folder: &'a Path,
+    recording: &'a Recording,
+    machine: &'a Machine,
+    every: Duration,
+    due: Instant,
+    next: u64,
+    /// Why there will be no more.
+    pub ended: Option<NotTaken>,
+}
+
+impl<'a> Taker<'a> {
+    pub fn new(
+        folder: &'a Path,
+        recording: &'a Recording,
+        machine: &'a Machine,
+        every: Duration,
+    ) -> Taker<'a> {
+        let last = |path: &Path| path.file_name()?.to_str()?.parse::<u64>().ok();
+        let next = all(folder)
+            .iter()
+            .filter_map(|checkpoint| last(&checkpoint.folder))
+            .max()
+            .map_or(1, |last| last + 1);
+        Taker {
+            folder,
+            recording,
+            machine,
+            every,
+            due: Instant::now() + every,
+            next,
+            ended: None,
+        }
+    }
+
+    /// Takes one if it is time. For how long it is not again.
+    pub fn look(&mut self, process: libc::pid_t, board: &Mapped<Board>) -> Duration {
+        if self.ended.is_some() {
+            return Duration::MAX;
+        }
+        let early = self.due.saturating_duration_since(Instant::now());
+        if !early.is_zero() {
+            return early;
+        }
+        match self.take(process, board) {
+            Ok(()) => {}
+            Err(why) if why.is_of_this_moment() => {}
+            Err(why) => self.ended = Some(why),
+        }
+        self.due = Instant::now() + self.every;
+        self.every
+    }
+
+    fn take(&mut self, process: libc::pid_t, board: &Mapped<Board>) -> Result<(), NotTaken> {
+        self.make_room()?;
+        let folder = self.folder.join(FOLDER);
+        hindcast_private::folders(&folder)?;
+        hindcast_private::folders(&folder)?;
+        let draft = hindcast_private::temporary_folder(&folder, "new-")?;
+        match self.fill(process, board, draft.path()) {
+            // It is looked at from outside, and ends when it likes.
+            Err(NotTaken::System(_)) if !report::is_alive(process as u32) => {
+                return Err(NotTaken::Ended);
+            }
+            filled => filled?,
+        }
+        std::fs::rename(draft.keep(), folder.join(self.next.to_string()))?;
+        self.next += 1;
+        Ok(())
+    }
+
+    fn fill(
+        &self,
+        process: libc::pid_t,
+        board: &Mapped<Board>,
+        draft: &Path,
+    ) -> Result<(), NotTaken> {
+        let recording = self.folder.canonicalize()?;
+        let image = hindcast_private::create(draft.join(IMAGE))?;
+        let (about, shown) = take::take(process, board, &recording, &image, || {
+            Ok((self.about(process, board)?, board.bytes().to_vec()))
+        })?;
+        hindcast_private::write(draft.join(BOARD), shown)?;
+        let text = serde_json::to_vec_pretty(&about).map_err(io::Error::from)?;
+        hindcast_private::write(draft.join(ABOUT), text)?;
+        Ok(())
+    }
+
+    fn about(&self, process: libc::pid_t, board: &Board) -> io::Result<About> {
+        let texts = |name: &str| -> io::Result<Vec<Text>> {
+            let bytes = std::fs::read(format!("/proc/{process}/{name}"))?;
+            let texts = bytes
+                .strip_suffix(b"\0")
+                .unwrap_or(&bytes)
+                .split(|byte| *byte == 0);
+            Ok(texts
+                .map(|text| Text(std::ffi::OsString::from_vec(text.to_vec())))
+                .collect())
+        };
+        let (process_folder, threads) = report::progress(board, process as u32)
+            .ok_or_else(|| io::Error::other("the process has said nothing yet"))?;
+        let own = self.recording.interfaces.iter();
+        let preload = launch::preload(own.filter(|own| own.library.is_some()).count());
+        Ok(About {
+            runtime: self.recording.runtime.clone(),
+            processor: self.machine.processor.clone(),
+            kernel: self.machine.kernel.clone(),
+            process: process_folder,
+            threads: threads
+                .into_iter()
+                .map(|(number, event)| Thread { number, event })
+                .collect(),
+            path: Text::from(&std::fs::read_link(format!("/proc/{process}/exe"))?),
+            arguments: texts("cmdline")?,
+            environment: without(texts("environ")?, &preload),
+        })
+    }
+
+    /// Removes every second one where there are too many.
+    fn make_room(&mut self) -> io::Result<()> {
+        let taken = all(self.folder);
+        if taken.len() < KEPT_MAX {
+            return Ok(());
+        }
+        for checkpoint in taken.iter().skip(1).step_by(2) {
+            std::fs::remove_dir_all(&checkpoint.folder)?;
+        }
+        self.every *= 2;
+        Ok(())
+    }
+}
+
+/// An environment before `preload` was put into it.
+fn without(environment: Vec<Text>, preload: &str) -> Vec<Text> {
+    let prefix = format!("LD_PRELOAD={preload}");
+    let strip = |text: Text| {
+        let bytes = text.0.as_encoded_bytes();
+        let Some(rest) = bytes.strip_prefix(prefix.as_bytes()) else {
+            return Some(text);
+        };
+        let theirs = rest.strip_prefix(b":")?;
+        Some(Text(std::ffi::OsString::from_vec(
+            [b"LD_PRELOAD=", theirs].concat(),
+        )))
+    };
+    environment.into_iter().filter_map(strip).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn about(threads: &[(u64, u64)]) -> About {
+        let threads = threads.iter();
+        About {
+            runtime: String::new(),
+            processor: String::new(),
+            kernel: String::new(),
+            process: "p0".into(),
+            threads: threads
+                .map(|&(number, event)| Thread { number, event })
+                .collect(),
+            path: Text::from("/bin/true"),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_is_before_an_event_if_its_thread_has_not_come_to_it() {
+        let checkpoint = about(&[(0, 100), (2, 50)]);
+        let is_before = |thread, event| checkpoint.is_before(LogicalTime { thread, event });
+        assert!(is_before(0, 100), "it is the next one");
+        assert!(!is_before(0, 99));
+        assert!(is_before(2, 51));
+        assert!(is_before(1, 7), "that thread had not begun");
+    }
+
+    #[test]
+    fn the_environment_is_what_it_was_before_the_launcher_changed_it() {
+        let texts = |texts: &[&str]| texts.iter().map(Text::from).collect::<Vec<_>>();
+        let given = texts(&["A=1", "LD_PRELOAD=/proc/self/fd/960:/their.so"]);
+        let before = texts(&["A=1", "LD_PRELOAD=/their.so"]);
+        assert_eq!(without(given, "/proc/self/fd/960"), before);
+        let given = texts(&["LD_PRELOAD=/proc/self/fd/960", "B=2"]);
+        assert_eq!(without(given, "/proc/self/fd/960"), texts(&["B=2"]));
+    }
+}
