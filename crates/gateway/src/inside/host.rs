@@ -72,10 +72,10 @@ impl Host {
 
     /// A request has read the wall clock.
     pub fn read(&mut self, request: u64, n: u16, reading: Reading) {
-        if let Some(late) = self.readings.told(request, n, reading)
-            && let Some(sessions) = &mut self.sessions
-        {
-            sessions.read_late(request, late);
+        for late in self.readings.told(request, n, reading) {
+            if let Some(sessions) = &mut self.sessions {
+                sessions.read_late(request, late);
+            }
         }
     }
 

@@ -10,8 +10,36 @@ pub(super) struct Readings {
     of: BTreeMap<u64, Vec<Option<Reading>>>,
     /// How many there are, of all requests.
     count: usize,
-    /// By request that has ended: the number of the reading that comes next.
-    ended: BTreeMap<u64, usize>,
+    /// Requests that have ended.
+    ended: BTreeMap<u64, Ended>,
+}
+
+/// What comes behind an answer. Threads that work on one request tell each by itself, so a reading
+/// may be told before one that was made before it.
+#[derive(Debug, Default)]
+struct Ended {
+    /// The number of the reading that comes next.
+    next: usize,
+    /// What was told before that.
+    early: BTreeMap<usize, Reading>,
+}
+
+impl Ended {
+    /// One that has not come behind so many was lost.
+    const EARLY_MAX: usize = 64;
+
+    /// Returns what comes next, as far as it is there.
+    fn told(&mut self, n: usize, reading: Reading) -> Vec<Reading> {
+        if n >= self.next && self.early.len() < Self::EARLY_MAX {
+            self.early.insert(n, reading);
+        }
+        let next = || {
+            let reading = self.early.remove(&self.next)?;
+            self.next += 1;
+            Some(reading)
+        };
+        std::iter::from_fn(next).collect()
+    }
 }
 
 impl Readings {
@@ -20,17 +48,15 @@ impl Readings {
     const REQUESTS_MAX: usize = 1 << 13;
     const READINGS_MAX: usize = 1 << 20;
 
-    /// Returns the reading if its request has ended: it is what was read behind the answer.
-    pub fn told(&mut self, request: u64, n: u16, reading: Reading) -> Option<Reading> {
+    /// Returns the readings that are known now to have been made behind the answer of a request
+    /// that has ended: this one, and those that have waited for it.
+    pub fn told(&mut self, request: u64, n: u16, reading: Reading) -> Vec<Reading> {
         let n = usize::from(n);
         if n >= READINGS {
-            return None;
+            return Vec::new();
         }
-        if let Some(next) = self.ended.get_mut(&request) {
-            let is_next = n == *next;
-            // Behind one that was lost none is in its place.
-            *next = if is_next { n + 1 } else { READINGS };
-            return is_next.then_some(reading);
+        if let Some(ended) = self.ended.get_mut(&request) {
+            return ended.told(n, reading);
         }
         let own = self.of.entry(request).or_default();
         if own.len() <= n {
@@ -42,17 +68,21 @@ impl Readings {
             let oldest = self.of.pop_first();
             self.count -= oldest.map_or(0, |(_, own)| own.len());
         }
-        None
+        Vec::new()
     }
 
-    /// The request has ended. As many as there are without one missing.
+    /// The request has ended. As many as there are without one missing; the others are behind the
+    /// answer as soon as that comes.
     pub fn take(&mut self, request: u64) -> Vec<Reading> {
         let own = self.of.remove(&request).unwrap_or_default();
         self.count -= own.len();
-        let all = own.len();
-        let own: Vec<Reading> = own.into_iter().map_while(|reading| reading).collect();
-        let next = if own.len() == all { all } else { READINGS };
-        self.ended.insert(request, next);
+        let mut ended = Ended::default();
+        let told = own.into_iter().enumerate();
+        let told = told.filter_map(|(n, reading)| Some((n, reading?)));
+        let own = told
+            .flat_map(|(n, reading)| ended.told(n, reading))
+            .collect();
+        self.ended.insert(request, ended);
         if self.ended.len() > Self::REQUESTS_MAX {
             self.ended.pop_first();
         }
@@ -81,7 +111,7 @@ mod tests {
             (2, 2, 22),
             (1, READINGS as u16, 0),
         ] {
-            assert_eq!(readings.told(request, n, reading(time)), None);
+            assert_eq!(readings.told(request, n, reading(time)), []);
         }
         assert_eq!(readings.take(1), [10, 11].map(reading));
         assert_eq!(readings.take(2), [20].map(reading));
@@ -91,20 +121,30 @@ mod tests {
     #[test]
     fn what_is_read_behind_the_answer_is_told_as_that() {
         let mut readings = Readings::default();
-        assert_eq!(readings.told(1, 0, reading(10)), None);
+        assert_eq!(readings.told(1, 0, reading(10)), []);
         assert_eq!(readings.take(1), [10].map(reading));
-        assert_eq!(readings.told(1, 1, reading(11)), Some(reading(11)));
-        assert_eq!(readings.told(1, 2, reading(12)), Some(reading(12)));
-        // One was lost.
-        assert_eq!(readings.told(1, 4, reading(14)), None);
-        assert_eq!(readings.told(1, 5, reading(15)), None);
+        assert_eq!(readings.told(1, 1, reading(11)), [11].map(reading));
+        assert_eq!(readings.told(1, 2, reading(12)), [12].map(reading));
         // One that read nothing before.
         assert_eq!(readings.take(2), []);
-        assert_eq!(readings.told(2, 0, reading(20)), Some(reading(20)));
-        // And one of which something was lost.
-        readings.told(3, 1, reading(31));
-        assert_eq!(readings.take(3), []);
-        assert_eq!(readings.told(3, 2, reading(32)), None);
+        assert_eq!(readings.told(2, 0, reading(20)), [20].map(reading));
+    }
+
+    /// Two threads work on one request: each tells in order, and one later than the other.
+    #[test]
+    fn what_one_thread_tells_late_keeps_its_place_around_the_answer() {
+        let mut readings = Readings::default();
+        readings.told(1, 0, reading(10));
+        readings.told(1, 2, reading(12));
+        assert_eq!(readings.take(1), [10].map(reading));
+        assert_eq!(readings.told(1, 4, reading(14)), []);
+        assert_eq!(readings.told(1, 1, reading(11)), [11, 12].map(reading));
+        assert_eq!(readings.told(1, 3, reading(13)), [13, 14].map(reading));
+        // Behind one that was lost none is in its place, and only so many are waited with.
+        for n in 6..600 {
+            assert_eq!(readings.told(1, n, reading(1)), []);
+        }
+        assert_eq!(readings.ended[&1].early.len(), Ended::EARLY_MAX);
     }
 
     #[test]

@@ -97,17 +97,20 @@ pub unsafe extern "C" fn syscall() {
     )
 }
 
-/// `newproc1`: makes a goroutine, in `rax`, for the one in `rbx`. It runs on the thread's own
-/// stack, and may store its arguments above the address that it returns to.
+/// `newproc1`: makes a goroutine that runs what is in `rax`, for the one in `rbx`, and gives it in
+/// `rax`. It runs on the thread's own stack, and may store its arguments above the address that it
+/// returns to.
 #[unsafe(naked)]
 pub unsafe extern "C" fn new_goroutine() {
     naked_asm!(
         "sub rsp, 0x58",
         "mov [rsp + 0x48], rbx",
+        "mov [rsp + 0x38], rax",
         "call qword ptr [rip + {whole}]",
         "mov [rsp + 0x40], rax",
         "mov rdi, rax",
         "mov rsi, [rsp + 0x48]",
+        "mov rdx, [rsp + 0x38]",
         "mov rbx, rsp",
         "and rsp, -16",
         "call {begins}",

@@ -22,8 +22,9 @@ impl Makes {
     fn named(name: &[u8]) -> Option<Self> {
         Some(match name {
             b"database/sql.(*DB).SetMaxOpenConns" => Self::Sql,
-            b"github.com/jackc/puddle/v2.NewPool[...]" => Self::Puddle,
             b"github.com/jackc/puddle.NewPool" => Self::OldPuddle,
+            // Behind it is what it is a pool of.
+            _ if name.starts_with(b"github.com/jackc/puddle/v2.NewPool[") => Self::Puddle,
             _ => return None,
         })
     }
@@ -66,4 +67,18 @@ pub fn of(image: &Image) -> Vec<(usize, Vec<u8>)> {
     let all = image.all(Makes::named).into_iter();
     all.map(|(at, makes)| (at, makes.code(connections)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generic_function_is_known_whatever_it_was_made_for() {
+        for of in ["...", "go.shape.*uint8"] {
+            let name = format!("github.com/jackc/puddle/v2.NewPool[{of}]");
+            assert!(matches!(Makes::named(name.as_bytes()), Some(Makes::Puddle)));
+        }
+        assert!(Makes::named(b"github.com/jackc/puddle/v2.NewPoolOf").is_none());
+    }
 }
