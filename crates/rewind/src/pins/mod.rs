@@ -321,10 +321,7 @@ async fn change(
             let Some(reason) = error.server() else {
                 return Err(failed(format!("change {what}"))(error));
             };
-            let why = format!(
-                "its keywords could not be rewritten: {}",
-                reason.message
-            );
+            let why = format!("its keywords could not be rewritten: {}", reason.message);
             pinned.unpinned.push(Unpinned { what, why });
             client
                 .batch_execute("ROLLBACK TO hindcast; RELEASE hindcast")

@@ -312,8 +312,7 @@ async fn clocks_stand_where_they_stood() {
         "{security_barrier=true}"
     );
 
-    let text =
-        rewrite_keywords("SELECT CURRENT_TIMESTAMP, LOCALTIME(0), 'CURRENT_DATE'").unwrap();
+    let text = rewrite_keywords("SELECT CURRENT_TIMESTAMP, LOCALTIME(0), 'CURRENT_DATE'").unwrap();
     assert_eq!(
         db.pinned(&[], &text).await,
         format!("{THEN_TEXT}|01:46:40|CURRENT_DATE")

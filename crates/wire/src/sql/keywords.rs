@@ -29,7 +29,8 @@ pub fn keyword_edits(text: &[u8], dialect: Dialect) -> Edits {
         .collect();
     for (index, token) in tokens.iter().enumerate() {
         let word = token.text(text);
-        let same = |(keyword, _): &&(&str, Option<&str>)| word.eq_ignore_ascii_case(keyword.as_bytes());
+        let same =
+            |(keyword, _): &&(&str, Option<&str>)| word.eq_ignore_ascii_case(keyword.as_bytes());
         let Some((keyword, kind)) = KEYWORDS.iter().find(same) else {
             continue;
         };
