@@ -18,10 +18,10 @@
 //! expression is planned: statements, column defaults (of `COPY`, too), views, triggers, functions
 //! in SQL and PL/pgSQL. Only the protocol's own function call is not.
 //!
-//! Keywords (`CURRENT_TIMESTAMP`, `CURRENT_CATALOG` …) are grammar. They become calls of functions of the same
-//! names: in column defaults, views and function bodies here, in statements by the holding gateway.
-//! The executor itself draws the values of identity columns, so these become columns with a
-//! default.
+//! Keywords (`CURRENT_TIMESTAMP`, `CURRENT_CATALOG` …) are grammar. They become calls of functions
+//! of the same names: in column defaults, views and function bodies here, in statements by the
+//! holding gateway. The executor itself draws the values of identity columns, so these become
+//! columns with a default.
 //!
 //! A sequence's recorded values are *reserved*: an unpinned `nextval` (an `INSERT` whose result
 //! nobody saw) steps over them, or it would take a value that a recorded transaction is about to
