@@ -120,7 +120,7 @@ fn the_database_has_its_recorded_name_where_the_service_asks() {
          CREATE TABLE told (name text, own bigint);
          CREATE FUNCTION note_told() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
              INSERT INTO told SELECT min(table_catalog), count(*) FROM information_schema.tables
-                 WHERE table_catalog = current_database() AND table_schema = 'public'; RETURN NEW; END $$;
+                 WHERE table_catalog = current_database() AND table_catalog = current_catalog AND table_schema = 'public'; RETURN NEW; END $$;
          CREATE TRIGGER told AFTER INSERT ON note FOR EACH ROW EXECUTE FUNCTION note_told()"
     );
     let stage = Stage::new("named", &schema);

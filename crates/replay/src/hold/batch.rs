@@ -582,7 +582,8 @@ impl Holder {
     }
 
     /// As the server is to see it: without the trace comment, which it did not see originally
-    /// either, without row and table locks, and with a clock that can be pinned.
+    /// either, without row and table locks, and with a clock and
+    /// a name of the database that can be pinned.
     ///
     /// A transaction that is replayed has committed, with the rows of its snapshot, so a lock adds
     /// nothing. But it would be taken in another order than originally, since writes lock rows too
@@ -604,7 +605,7 @@ impl Holder {
             text = edited(text, &edits);
         }
         if self.options.pinned {
-            let edits = sql::clock_edits(&text, Dialect::default());
+            let edits = sql::keyword_edits(&text, Dialect::default());
             text = edited(text, &edits);
         }
         text

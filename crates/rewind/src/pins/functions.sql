@@ -277,7 +277,7 @@ CREATE OR REPLACE FUNCTION pg_catalog.age(timestamp) RETURNS interval
     LANGUAGE sql STABLE STRICT PARALLEL SAFE COST 1 AS
     'SELECT pg_catalog.age(pg_catalog.now()::pg_catalog.date::pg_catalog.timestamp, $1)';
 
--- What clock keywords are rewritten to; named like them, so that result columns keep their names.
+-- What keywords are rewritten to; named like them, so that result columns keep their names.
 CREATE OR REPLACE FUNCTION pg_catalog."current_timestamp"() RETURNS timestamptz
     LANGUAGE sql STABLE PARALLEL SAFE COST 1 AS 'SELECT pg_catalog.now()';
 CREATE OR REPLACE FUNCTION pg_catalog."localtimestamp"() RETURNS timestamp
@@ -288,6 +288,8 @@ CREATE OR REPLACE FUNCTION pg_catalog."current_time"() RETURNS timetz
     LANGUAGE sql STABLE PARALLEL SAFE COST 1 AS 'SELECT pg_catalog.now()::pg_catalog.timetz';
 CREATE OR REPLACE FUNCTION pg_catalog."localtime"() RETURNS time
     LANGUAGE sql STABLE PARALLEL SAFE COST 1 AS 'SELECT pg_catalog.now()::pg_catalog.time';
+CREATE OR REPLACE FUNCTION pg_catalog."current_catalog"() RETURNS name
+    LANGUAGE sql STABLE PARALLEL SAFE COST 1 AS 'SELECT pg_catalog.current_database()';
 
 -- A try for an advisory lock ends as it did when it was recorded: the next one does, after a setting says how. One that was
 -- granted waits a while: whoever had the lock gave it back before, and may not have come to that yet.

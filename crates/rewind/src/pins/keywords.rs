@@ -1,12 +1,12 @@
-//! Calls and clock keywords in the texts of the catalog.
+//! Calls, and keywords that ask for the time or the database's name, in the texts of the catalog.
 
 use hindcast_wire::sql::lexer::{Lexer, Token, TokenKind};
-use hindcast_wire::sql::{Dialect, clock_edits};
+use hindcast_wire::sql::{Dialect, keyword_edits};
 
-/// Replaces clock keywords by calls of functions that [`super::prepare`] made, which answer as
+/// Replaces such keywords by calls of functions that [`super::prepare`] made, which answer as
 /// recorded. `None`: the text has none of them.
-pub fn rewrite_clock_keywords(sql: &str) -> Option<String> {
-    let edits = clock_edits(sql.as_bytes(), Dialect::default());
+pub fn rewrite_keywords(sql: &str) -> Option<String> {
+    let edits = keyword_edits(sql.as_bytes(), Dialect::default());
     if edits.is_empty() {
         return None;
     }
@@ -77,10 +77,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_without_clock_keywords_stay() {
-        assert_eq!(rewrite_clock_keywords("SELECT 'current_date', now()"), None);
+    fn texts_without_such_keywords_stay() {
+        assert_eq!(rewrite_keywords("SELECT 'current_date', now()"), None);
         assert_eq!(
-            rewrite_clock_keywords("é || current_date").as_deref(),
+            rewrite_keywords("é || current_date").as_deref(),
             Some("é || pg_catalog.\"current_date\"()")
         );
     }

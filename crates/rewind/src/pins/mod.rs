@@ -18,10 +18,10 @@
 //! expression is planned: statements, column defaults (of `COPY`, too), views, triggers, functions
 //! in SQL and PL/pgSQL. Only the protocol's own function call is not.
 //!
-//! Clock keywords (`CURRENT_TIMESTAMP` …) are grammar. They become calls of functions of the same
-//! names: in column defaults, views and function bodies here, in statements by the holding gateway.
-//! The executor itself draws the values of identity columns, so these become columns with a
-//! default.
+//! Keywords (`CURRENT_TIMESTAMP`, `CURRENT_CATALOG` …) are grammar. They become calls of functions
+//! of the same names: in column defaults, views and function bodies here, in statements by the
+//! holding gateway. The executor itself draws the values of identity columns, so these become
+//! columns with a default.
 //!
 //! A sequence's recorded values are *reserved*: an unpinned `nextval` (an `INSERT` whose result
 //! nobody saw) steps over them, or it would take a value that a recorded transaction is about to
@@ -43,7 +43,7 @@ mod values;
 use hindcast_pg::quote_literal;
 use hindcast_pg::tokio::Client;
 
-pub use keywords::{draws_anew, rewrite_clock_keywords, unpinned_calls};
+pub use keywords::{draws_anew, rewrite_keywords, unpinned_calls};
 pub use reserved::Reserved;
 pub use values::{SETTINGS, Values};
 
@@ -58,7 +58,7 @@ pub struct Pinned {
     pub active: bool,
     /// Identity columns that draw from `nextval` now.
     pub identity_columns: Vec<String>,
-    /// Column and domain defaults, views and functions whose clock keywords were rewritten.
+    /// Column and domain defaults, views and functions whose keywords were rewritten.
     pub rewritten: Vec<String>,
     /// For the verdict: where a difference may come from.
     pub unpinned: Vec<Unpinned>,
@@ -216,7 +216,7 @@ async fn rewrite_defaults(
         let (what, statement, expression): (String, String, String) =
             (row.get(0), row.get(1), row.get(2));
         note_calls(&what, &expression, told, pinned);
-        if let Some(rewritten) = rewrite_clock_keywords(&expression) {
+        if let Some(rewritten) = rewrite_keywords(&expression) {
             change(client, what, &format!("{statement}{rewritten}"), pinned).await?;
         }
     }
@@ -239,7 +239,7 @@ async fn rewrite_views(client: &Client, told: bool, pinned: &mut Pinned) -> Resu
             (row.get(0), row.get(1), row.get(2));
         let what = format!("the view {view}");
         note_calls(&what, &definition, told, pinned);
-        if let Some(rewritten) = rewrite_clock_keywords(&definition) {
+        if let Some(rewritten) = rewrite_keywords(&definition) {
             let statement = format!("CREATE OR REPLACE VIEW {view}{options} AS {rewritten}");
             change(client, what, &statement, pinned).await?;
         }
@@ -281,7 +281,7 @@ async fn rewrite_functions(
         let (oid, what, body, is_text): (u32, String, String, bool) =
             (row.get(0), row.get(1), row.get(2), row.get(3));
         note_calls(&what, &body, told, pinned);
-        let Some(rewritten) = rewrite_clock_keywords(&body) else {
+        let Some(rewritten) = rewrite_keywords(&body) else {
             continue;
         };
         if is_text {
@@ -291,7 +291,7 @@ async fn rewrite_functions(
             );
             change(client, what, &statement, pinned).await?;
         } else {
-            let why = "clock keywords in an SQL-standard body are not pinned".to_owned();
+            let why = "keywords in an SQL-standard body are not pinned".to_owned();
             pinned.unpinned.push(Unpinned { what, why });
         }
     }
@@ -321,10 +321,7 @@ async fn change(
             let Some(reason) = error.server() else {
                 return Err(failed(format!("change {what}"))(error));
             };
-            let why = format!(
-                "its clock keywords could not be rewritten: {}",
-                reason.message
-            );
+            let why = format!("its keywords could not be rewritten: {}", reason.message);
             pinned.unpinned.push(Unpinned { what, why });
             client
                 .batch_execute("ROLLBACK TO hindcast; RELEASE hindcast")

@@ -3,7 +3,7 @@
 use hindcast_cluster::{Cluster, Options};
 use hindcast_pg::tokio::Client;
 use hindcast_pg::{ConnectOptions, Connection, Row};
-use hindcast_rewind::pins::{DATABASE, Pinned, Reserved, Values, prepare, rewrite_clock_keywords};
+use hindcast_rewind::pins::{DATABASE, Pinned, Reserved, Values, prepare, rewrite_keywords};
 use hindcast_trace::{Drawn, DrawnAt, DrawnUuid, DrawnValue, SequenceValue};
 
 /// 2001-09-09 01:46:40.123456 UTC
@@ -312,8 +312,7 @@ async fn clocks_stand_where_they_stood() {
         "{security_barrier=true}"
     );
 
-    let text =
-        rewrite_clock_keywords("SELECT CURRENT_TIMESTAMP, LOCALTIME(0), 'CURRENT_DATE'").unwrap();
+    let text = rewrite_keywords("SELECT CURRENT_TIMESTAMP, LOCALTIME(0), 'CURRENT_DATE'").unwrap();
     assert_eq!(
         db.pinned(&[], &text).await,
         format!("{THEN_TEXT}|01:46:40|CURRENT_DATE")
@@ -687,7 +686,7 @@ async fn what_cannot_be_pinned_is_named() {
             "the default of public.t.at: clock_timestamp() runs on from the recorded time",
             "the view public.dice: random() is not pinned",
             "the function public.jitter(): random() is not pinned",
-            "the function public.today(): clock keywords in an SQL-standard body are not pinned",
+            "the function public.today(): keywords in an SQL-standard body are not pinned",
         ]
     );
 }
@@ -761,6 +760,11 @@ async fn who_asks_for_the_recorded_database_is_told_its_name() {
     assert_eq!(ask(&service, own).await, "it's|1");
     let recorded = "SELECT count(*) FROM information_schema.columns WHERE table_catalog = 'it''s' AND table_name = 't'";
     assert_eq!(ask(&service, recorded).await, "1");
+    // Drivers ask by the keyword, which the holder rewrites.
+    let catalog = rewrite_keywords("SELECT current_catalog").unwrap();
+    assert_eq!(ask(&service, &catalog).await, "it's");
+    let named = format!("SELECT t.current_catalog FROM ({catalog}) t");
+    assert_eq!(ask(&service, &named).await, "it's");
     // What a pool does when it takes a connection back leaves it as it was asked for.
     ask(&service, "DISCARD ALL").await;
     assert_eq!(ask(&service, own).await, "it's|1");

@@ -72,7 +72,8 @@ impl Place {
     ///
     /// A driver prepares a statement on some connections, finds it prepared on others, and sends it
     /// as a text on a third; and a request of a replay may have another connection. So the texts of
-    /// the statements that run count, whatever they are called and bound to.
+    /// the statements that run count, whatever they are called and bound to. What settles a session
+    /// counts for nothing: a pool makes one while the request that wanted it goes on with another.
     pub fn behind(bytes: &[u8], stream: u64, statements: &Statements) -> Option<Self> {
         match bytes {
             _ if is_startup(bytes) => return Some(Self::CONNECTING),
@@ -88,16 +89,20 @@ impl Place {
             match kind {
                 b'P' => {
                     let (name, rest) = split_name(body);
-                    statements.note(stream, name, Text::of(split_name(rest).0));
+                    statements.note(stream, name, of_statement(split_name(rest).0));
                 }
                 b'B' => {
                     let (name, values) = split_name(split_name(body).1);
                     match statements.text(stream, name) {
+                        Some(SETTLES) => {}
                         Some(text) => run = mixed(run, text),
                         None => text.add(values),
                     }
                 }
-                b'Q' => run = mixed(run, Text::of(split_name(body).0)),
+                b'Q' => match of_statement(split_name(body).0) {
+                    SETTLES => {}
+                    text => run = mixed(run, text),
+                },
                 b'D' | b'E' | b'C' | b'S' | b'H' => {}
                 _ => text.add(body),
             }
@@ -107,6 +112,23 @@ impl Place {
         }
         let hash = mixed(run, text.hash());
         Some(Self((hash % u64::from(Self::APART - 3)) as u16 + 3))
+    }
+}
+
+/// What stands for a statement that says how a session is, or asks that: drivers and pools send
+/// such ones where they make a session.
+const SETTLES: u64 = 0;
+
+fn of_statement(text: &[u8]) -> u64 {
+    const BEGINNINGS: [&[u8]; 4] = [b"set ", b"show ", b"reset ", b"select version()"];
+    let text = text.trim_ascii_start();
+    let begins = |with: &&[u8]| {
+        text.get(..with.len())
+            .is_some_and(|own| own.eq_ignore_ascii_case(with))
+    };
+    match BEGINNINGS.iter().any(begins) {
+        true => SETTLES,
+        false => Text::of(text).max(SETTLES + 1),
     }
 }
 

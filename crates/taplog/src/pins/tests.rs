@@ -402,6 +402,31 @@ fn what_runs_counts_and_not_how_it_is_sent() {
     assert_eq!(on(1, &[message(b'S', "")]), None);
 }
 
+/// A pool sets up a connection while the request that wanted one goes on with another.
+#[test]
+fn what_settles_a_session_is_no_place() {
+    let message = |kind: u8, body: &str| {
+        let length = (body.len() as u32 + 4).to_be_bytes();
+        [&[kind][..], &length, body.as_bytes()].concat()
+    };
+    let known = Statements::new();
+    let on = |parts: &[Vec<u8>]| Place::behind(&parts.concat(), 1, &known);
+    for text in [
+        "set search_path to \"public\"",
+        "SHOW max_identifier_length",
+        "select version();",
+    ] {
+        assert_eq!(on(&[message(b'Q', &format!("{text}\0"))]), None, "{text}");
+        let parse = message(b'P', &format!("s\0{text}\0"));
+        let bind = message(b'B', "\0s\0Ada");
+        assert_eq!(on(&[parse, bind]), None, "{text}");
+    }
+    let both = on(&[message(b'Q', "SET a = 1\0"), message(b'Q', "BEGIN\0")]);
+    assert_eq!(both, on(&[message(b'Q', "BEGIN\0")]));
+    assert!(both.is_some());
+    assert!(on(&[message(b'Q', "SETTLE\0")]).is_some());
+}
+
 /// Two tasks of a request. In the replay one of them finds a cache filled, and writes less.
 #[test]
 fn work_apart_from_a_request_has_readings_of_its_own() {

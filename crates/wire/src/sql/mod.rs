@@ -11,8 +11,8 @@
 
 mod cache;
 mod classify;
-mod clock;
 mod drawn;
+mod keywords;
 pub mod lexer;
 mod reach;
 pub mod rewrite;
@@ -24,7 +24,7 @@ mod unlock;
 mod words;
 
 pub use cache::ScriptCache;
-pub use clock::clock_edits;
+pub use keywords::keyword_edits;
 pub use lexer::{Dialect, Encoding};
 pub use reach::Reach;
 pub use rewrite::{Edits, PositionMap};

@@ -425,6 +425,6 @@ proptest::proptest! {
             end = statement.range.end;
         }
         super::trace_comment(text.as_bytes(), Dialect::default());
-        super::clock_edits(text.as_bytes(), Dialect::default());
+        super::keyword_edits(text.as_bytes(), Dialect::default());
     }
 }

@@ -1,21 +1,23 @@
-//! Clock keywords (`CURRENT_TIMESTAMP` and its kin) in statement texts.
+//! Keywords in statement texts that ask for the time (`CURRENT_TIMESTAMP` and its kin) or for the
+//! database's name.
 
 use super::lexer::{Dialect, Lexer, Token, TokenKind};
 use super::rewrite::Edits;
 
-/// Keyword, and the type of its value by the name that takes a precision.
-const CLOCKS: [(&str, &str); 5] = [
-    ("current_timestamp", "timestamptz"),
-    ("localtimestamp", "timestamp"),
-    ("current_date", "date"),
-    ("current_time", "timetz"),
-    ("localtime", "time"),
+/// Keyword, and the type of its value by the name that takes a precision, if one does.
+const KEYWORDS: [(&str, Option<&str>); 6] = [
+    ("current_timestamp", Some("timestamptz")),
+    ("localtimestamp", Some("timestamp")),
+    ("current_date", None),
+    ("current_time", Some("timetz")),
+    ("localtime", Some("time")),
+    ("current_catalog", None),
 ];
 
-/// Replaces the clock's keywords, which are grammar and cannot be redefined, by calls of functions
-/// of the same names in `pg_catalog`, which a rewound database has. Result columns keep their names
+/// Replaces these keywords, which are grammar and cannot be redefined, by calls of functions of the
+/// same names in `pg_catalog`, which a rewound database has. Result columns keep their names
 /// by that.
-pub fn clock_edits(text: &[u8], dialect: Dialect) -> Edits {
+pub fn keyword_edits(text: &[u8], dialect: Dialect) -> Edits {
     let mut edits = Edits::new();
     if !text.windows(5).any(|window| {
         window.eq_ignore_ascii_case(b"curre") || window.eq_ignore_ascii_case(b"local")
@@ -27,8 +29,9 @@ pub fn clock_edits(text: &[u8], dialect: Dialect) -> Edits {
         .collect();
     for (index, token) in tokens.iter().enumerate() {
         let word = token.text(text);
-        let clock = |(keyword, _): &&(&str, &str)| word.eq_ignore_ascii_case(keyword.as_bytes());
-        let Some((keyword, kind)) = CLOCKS.iter().find(clock) else {
+        let same =
+            |(keyword, _): &&(&str, Option<&str>)| word.eq_ignore_ascii_case(keyword.as_bytes());
+        let Some((keyword, kind)) = KEYWORDS.iter().find(same) else {
             continue;
         };
         // `t.current_date`, `AS current_date`: names.
@@ -38,8 +41,8 @@ pub fn clock_edits(text: &[u8], dialect: Dialect) -> Edits {
             continue;
         }
         let call = format!("pg_catalog.\"{keyword}\"()");
-        match precision(&tokens[index + 1..], text) {
-            Some((digits, end)) if *kind != "date" => {
+        match kind.zip(precision(&tokens[index + 1..], text)) {
+            Some((kind, (digits, end))) => {
                 let cast = [
                     b"CAST(",
                     call.as_bytes(),
@@ -49,7 +52,7 @@ pub fn clock_edits(text: &[u8], dialect: Dialect) -> Edits {
                 let cast = [&cast.concat(), &b"("[..], digits, b"))"].concat();
                 edits.replace(token.start, end - token.start, &cast);
             }
-            _ => edits.replace(token.start, token.end - token.start, call.as_bytes()),
+            None => edits.replace(token.start, token.end - token.start, call.as_bytes()),
         }
     }
     edits
@@ -72,7 +75,7 @@ mod tests {
     #[track_caller]
     fn check(text: &str, expected: &str) {
         let mut out = Vec::new();
-        clock_edits(text.as_bytes(), Dialect::default()).apply(text.as_bytes(), &mut out);
+        keyword_edits(text.as_bytes(), Dialect::default()).apply(text.as_bytes(), &mut out);
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
@@ -102,6 +105,10 @@ mod tests {
         check(
             "SELECT CURRENT_TIMESTAMP AS x, CURRENT_DATE - 1",
             "SELECT pg_catalog.\"current_timestamp\"() AS x, pg_catalog.\"current_date\"() - 1",
+        );
+        check(
+            "select current_catalog, t.current_catalog",
+            "select pg_catalog.\"current_catalog\"(), t.current_catalog",
         );
         check(
             "SELECT $1, 'a'current_date",
