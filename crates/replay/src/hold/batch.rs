@@ -582,8 +582,8 @@ impl Holder {
     }
 
     /// As the server is to see it: without the trace comment, which it did not see originally
-    /// either, without row and table locks, and with a clock and
-    /// a name of the database that can be pinned.
+    /// either, without row and table locks, and with a clock and a name of the database that can be
+    /// pinned.
     ///
     /// A transaction that is replayed has committed, with the rows of its snapshot, so a lock adds
     /// nothing. But it would be taken in another order than originally, since writes lock rows too
