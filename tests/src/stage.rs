@@ -1,9 +1,7 @@
 //! One test's Postgres, ports, folder and the processes in between.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use hindcast_cluster::{Cluster, Options};
 
@@ -222,19 +220,7 @@ impl Drop for Stage {
     }
 }
 
-/// A port of 127.0.0.1 that is free now and was not given to another test of this process.
+/// A port that is free, and no other test's.
 pub fn free_port() -> u16 {
-    // Below the ports that the kernel gives to clients, or a client has one of them by the time
-    // that it is listened on.
-    const PORTS: std::ops::Range<u32> = 10_000..32_768;
-    static GIVEN: AtomicU32 = AtomicU32::new(0);
-    let first = std::process::id().wrapping_mul(7919);
-    loop {
-        let given = GIVEN.fetch_add(1, Ordering::Relaxed);
-        let number = first.wrapping_add(given) % (PORTS.end - PORTS.start);
-        let port = u16::try_from(PORTS.start + number).expect("these are ports");
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
+    hindcast_cluster::free_port().expect("not all ports are taken")
 }

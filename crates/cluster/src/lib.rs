@@ -33,10 +33,10 @@
 //! do: it fires when the *thread* that started the server ends.
 
 mod binaries;
+mod port;
 mod scratch;
 
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -45,6 +45,7 @@ use hindcast_pg::tokio::Client;
 use hindcast_pg::{Address, ConnectError, ConnectOptions, DatabaseUrl};
 
 pub use binaries::{Binaries, RunAs};
+pub use port::free_port;
 pub use scratch::{Scratch, supervised};
 
 /// How a cluster is initialised and run. The default is durable, reachable over TCP on 127.0.0.1
@@ -360,7 +361,7 @@ impl Cluster {
             attempts_left -= 1;
             let port = match self.options.port {
                 Some(port) => port,
-                None => free_port()?,
+                None => free_port().ok_or(ClusterError::PortTaken { port: 0 })?,
             };
             match self.start_on(port) {
                 Err(ClusterError::PortTaken { .. }) if attempts_left > 0 => {}
@@ -722,13 +723,6 @@ fn ready(pid_path: &Path, stale: &str) -> Option<u32> {
         return None;
     }
     lines.first()?.parse().ok()
-}
-
-fn free_port() -> Result<u16, ClusterError> {
-    TcpListener::bind(("127.0.0.1", 0))
-        .and_then(|listener| listener.local_addr())
-        .map(|address| address.port())
-        .map_err(|_| ClusterError::PortTaken { port: 0 })
 }
 
 fn make_folder(folder: &Path, run_as: &RunAs) -> Result<PathBuf, ClusterError> {

@@ -49,8 +49,7 @@ pub fn built_with(name: &str, called: &str, flags: &[&str]) -> PathBuf {
 }
 
 pub fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
+    hindcast_cluster::free_port().expect("not all ports are taken")
 }
 
 /// The server may take a while to begin.

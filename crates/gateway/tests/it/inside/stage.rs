@@ -170,8 +170,7 @@ impl Drop for Stage {
 }
 
 pub fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
+    hindcast_cluster::free_port().expect("not all ports are taken")
 }
 
 /// A program that may be where only the administrator looks.
