@@ -20,12 +20,14 @@ use hindcast_execlog::config::{descriptors, follow};
 use hindcast_execlog::files::is_first;
 use hindcast_execlog::handover::{Answer, Connection};
 
+use crate::configure;
 use crate::error::{ExecError, system};
 use crate::follow::{end, ends, is_lost};
 use crate::keeper::Keeper;
 use crate::launch::{self, Manner, Stage};
+use crate::replay::{self, Replayable};
 use crate::report::{self, Report};
-use crate::run::{self, Prepared, RecordOptions, Replayable};
+use crate::run::{self, Prepared, RecordOptions};
 use crate::watch::{self, Collects, Ended};
 
 /// A program that is about to be recorded for a follower elsewhere.
@@ -146,7 +148,7 @@ pub enum Standing {
 /// Whether a program that was prepared elsewhere can be followed here: the same program, libraries
 /// and runtime.
 pub fn check(folder: &Path) -> Result<(), ExecError> {
-    run::replayable(folder).map(drop)
+    replay::replayable(folder).map(drop)
 }
 
 impl Follower {
@@ -158,8 +160,8 @@ impl Follower {
             image,
             recording,
             own,
-        } = run::replayable(folder)?;
-        let mut config = run::replaying_config(&recording);
+        } = replay::replayable(folder)?;
+        let mut config = configure::replaying(&recording);
         config.follow = follow::FOLLOWS | follow::ELSEWHERE;
         config.follow |= match is_kept {
             true => follow::SUCCEEDS,

@@ -31,23 +31,34 @@ pub struct Debugger {
     pub hindcast: PathBuf,
 }
 
-/// How gdb is started to debug `program` of the recording in `recording`. It reads `script`.
+/// How gdb is started to debug `program` of the recording in `recording`. What it reads is put into
+/// `room`.
 pub fn image(
     debugger: &Debugger,
     recording: &Path,
     program: &Image,
-    script: &Path,
+    room: &Path,
 ) -> Result<Image, ExecError> {
     let recording = std::path::absolute(recording).map_err(system("the current folder is gone"))?;
-    hindcast_private::write(script, commands(debugger, &recording))
-        .map_err(system("the commands for gdb cannot be written"))?;
+    let scripts = [
+        ("commands", commands(debugger, &recording)),
+        ("back.py", back(debugger)),
+    ]
+    .map(|(name, content)| (room.join(name), content));
+    for (path, content) in &scripts {
+        hindcast_private::write(path, content)
+            .map_err(system("the commands for gdb cannot be written"))?;
+    }
     let folder = std::env::current_dir().unwrap_or_else(|_| "/".into());
     let found = crate::program::find(
         &["gdb".into()],
         std::env::var_os("PATH").as_deref(),
         &folder,
     )?;
-    let mut arguments: Vec<OsString> = vec!["gdb".into(), "-q".into(), "-x".into(), script.into()];
+    let mut arguments: Vec<OsString> = vec!["gdb".into(), "-q".into()];
+    for (path, _) in scripts {
+        arguments.extend(["-x".into(), path.into()]);
+    }
     // Before the user's own, so that `run` among these finds everything in place.
     arguments.extend(debugger.arguments.iter().cloned());
     if debugger.break_at.is_some() && debugger.arguments.is_empty() {
@@ -76,7 +87,7 @@ pub fn image(
 fn commands(debugger: &Debugger, recording: &Path) -> Vec<u8> {
     let hindcast = quoted(debugger.hindcast.as_os_str());
     let recording = quoted(recording.as_os_str());
-    let lines: [&[u8]; 11] = [
+    let lines: [&[u8]; 12] = [
         b"set disable-randomization on",
         b"set breakpoint pending on",
         &[b"set exec-wrapper ", &hindcast[..], b" 'exec' '--become' ", &recording, b" '--'"].concat(),
@@ -87,6 +98,7 @@ fn commands(debugger: &Debugger, recording: &Path) -> Vec<u8> {
         b"catch signal SIGSEGV",
         b"condition $bpnum $_siginfo.si_code > 0 && $_siginfo.si_code < 128",
         b"break hindcast_breakpoint",
+        b"break hindcast_restored\ncommands\nsilent\ncontinue\nend",
         // The launcher's page is inherited by what gdb runs.
         &[b"define hindcast-at\nshell ", &hindcast[..], b" 'exec' '--aim' $arg0"].concat(),
         b"set confirm off\nrun\nset confirm on\nend",
@@ -95,6 +107,13 @@ fn commands(debugger: &Debugger, recording: &Path) -> Vec<u8> {
     let mut made = lines.join(&b'\n');
     made.push(b'\n');
     made
+}
+
+/// The command that goes back, which is written in Python.
+fn back(debugger: &Debugger) -> Vec<u8> {
+    let path = debugger.hindcast.as_os_str().as_bytes();
+    let escaped: String = path.iter().map(|byte| format!("\\x{byte:02x}")).collect();
+    format!("{}\n\nBack(b\"{escaped}\")\n", include_str!("gdb_back.py")).into_bytes()
 }
 
 /// For `/bin/sh`, whatever is in it.
@@ -133,7 +152,8 @@ fn prepare(folder: &Path) -> Result<(Image, String), ExecError> {
         thread: config.break_thread,
         event: config.break_event,
     };
-    let found = Checkpoint::before(folder, &recording, &preflight::here(), at);
+    let before = Checkpoint::before(folder, &recording, &preflight::here(), at);
+    let found = before.into_iter().nth(config.passed_over as usize);
     config.begins_at = match found {
         Some(_) => BeginsAt::Checkpoint,
         None => BeginsAt::Nearest,
@@ -148,14 +168,19 @@ fn prepare(folder: &Path) -> Result<(Image, String), ExecError> {
     Ok((checkpoint.image(&recording), preload))
 }
 
-/// Has the next start stop at this moment, from the nearest checkpoint: in a process that has
-/// inherited the launcher's page.
-pub fn aim(at: LogicalTime) -> Result<(), ExecError> {
+/// Has the next start stop at this moment, from the nearest checkpoint but so many: in a process
+/// that has inherited the launcher's page. How many checkpoints there are before.
+pub fn aim(at: LogicalTime, passed_over: u32) -> Result<usize, ExecError> {
+    let folder = PathBuf::from(format!("/proc/self/fd/{}", descriptors::FOLDER));
+    let recording = Recording::open(&folder)?;
+    let before = Checkpoint::before(&folder, &recording, &preflight::here(), at);
     let page = launch::inherited(descriptors::CONFIG);
     let mut config = read_config(&page)?;
     config.begins_at = BeginsAt::Nearest as u32;
+    config.passed_over = passed_over;
     (config.break_thread, config.break_event) = (at.thread, at.event);
-    write_config(&page, &config)
+    write_config(&page, &config)?;
+    Ok(before.len())
 }
 
 fn read_config(page: &File) -> Result<Config, ExecError> {
@@ -198,6 +223,11 @@ mod tests {
             catch signal SIGSEGV
             condition $bpnum $_siginfo.si_code > 0 && $_siginfo.si_code < 128
             break hindcast_breakpoint
+            break hindcast_restored
+            commands
+            silent
+            continue
+            end
             define hindcast-at
             shell '/opt/it'\''s here/hindcast' 'exec' '--aim' $arg0
             set confirm off

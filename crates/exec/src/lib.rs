@@ -15,7 +15,7 @@
 //!   log        what the runtime wrote                    show
 //! ```
 //!
-//! **Where to start reading**: [`run`], the two runs from end to end.
+//! **Where to start reading**: [`run`] and [`replay`], the two runs from end to end.
 //!
 //! **What this crate does not do**: it decides nothing about what is recorded and in which order it
 //! is replayed. That is `hindcast-runtime`, which is inside the process, is built by `build.rs` and
@@ -29,6 +29,7 @@ pub mod apart;
 mod beside;
 pub mod check;
 pub mod checkpoint;
+mod configure;
 pub mod elf;
 pub mod error;
 pub mod fill;
@@ -41,8 +42,10 @@ pub mod mapped;
 pub mod preflight;
 pub mod program;
 pub mod recording;
+pub mod replay;
 pub mod report;
 pub mod run;
 pub mod runtime;
 pub mod show;
+pub mod warning;
 pub mod watch;

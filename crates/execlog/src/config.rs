@@ -205,6 +205,8 @@ pub struct Config {
     pub one_at_a_time: u32,
     /// Replay: a [`BeginsAt`].
     pub begins_at: u32,
+    /// How many of the nearest checkpoints are passed over.
+    pub passed_over: u32,
     /// Device and inode of what standard output and standard error are, to know which bytes replay
     /// writes again.
     pub stdout: FileId,
@@ -248,6 +250,7 @@ impl Config {
             follow: 0,
             one_at_a_time: 0,
             begins_at: BeginsAt::Beginning as u32,
+            passed_over: 0,
             stdout: FileId::default(),
             stderr: FileId::default(),
             process: Text::from_text("p0"),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use hindcast_tests::exec::{FAILED, Outcome, Program, Scene, programs};
+use hindcast_tests::exec::{FAILED, Outcome, Program, Recorded, Scene, programs};
 use serde_json::Value;
 
 /// A recording of the program that has checkpoints.
@@ -99,38 +99,64 @@ fn a_checkpoint_is_taken_of_a_replay_that_began_at_one() {
     case.replay_from(&format!("1:{}", events[events.len() - 1] + 1));
 }
 
+/// What gdb prints, value by value.
+fn printed(case: &Case, options: &[&str], commands: &[&str]) -> Vec<i64> {
+    let mut arguments = options.to_vec();
+    arguments.extend(["--gdb", "--", "-batch", "-ex", "set debuginfod enabled off"]);
+    for command in commands {
+        arguments.extend(["-ex", command]);
+    }
+    let said = case.scene.replay_with(&arguments).text();
+    let values = said.lines().filter_map(|line| line.strip_prefix('$'));
+    let value = |line: &str| line.split_once(" = ")?.1.parse().ok();
+    values.filter_map(value).collect()
+}
+
+const PRINT: &str = "print (long)of_second";
+
 #[test]
 fn a_debugger_goes_forwards_and_backwards() {
     let case = Case::new("checkpoints-gdb", "checkpoints");
-    let stopped = |options: &[&str], commands: &[&str]| -> Vec<String> {
-        let mut arguments = options.to_vec();
-        arguments.extend(["--gdb", "--", "-batch", "-ex", "set debuginfod enabled off"]);
-        for command in commands {
-            arguments.extend(["-ex", command]);
-        }
-        let said = case.scene.replay_with(&arguments).text();
-        let values = said.lines().filter_map(|line| line.strip_prefix('$'));
-        let value = |line: &str| line.split_once(" = ").map(|(_, value)| value.to_owned());
-        values.filter_map(value).collect()
-    };
-    let print = "print (long)of_second";
-    let early = stopped(&["--break", "2:20000"], &["run", print]);
-    let late = stopped(&["--break", "2:90000"], &["run", print]);
+    let early = printed(&case, &["--break", "2:20000"], &["run", PRINT]);
+    let late = printed(&case, &["--break", "2:90000"], &["run", PRINT]);
     assert_eq!((early.len(), late.len()), (1, 1));
     assert_ne!(early, late);
     case.take();
-    let both = stopped(
+    let all = printed(
+        &case,
         &["--at", "2:90000"],
         &[
             "run",
-            print,
+            PRINT,
             "hindcast-at 2:20000",
-            print,
+            PRINT,
             "hindcast-at 2:90000",
-            print,
+            PRINT,
         ],
     );
-    assert_eq!(both, [late.clone(), early, late].concat());
+    assert_eq!(all, [late[0], early[0], late[0]]);
+}
+
+#[test]
+fn a_debugger_goes_back_to_the_stops_before() {
+    let case = Case::new("checkpoints-back", "checkpoints");
+    case.take();
+    let mut commands = vec!["break reached", "run", "continue", PRINT, "continue", PRINT];
+    for _ in 0..3 {
+        commands.extend(["hindcast-back", PRINT]);
+    }
+    commands.extend(["continue", PRINT]);
+    // In its middle, where it has stopped some times.
+    let events = Recorded::in_folder(case.scene.recording()).events();
+    let middle = format!("2:{}", events["p0/t2"] / 2);
+    let values = printed(&case, &["--at", &middle], &commands);
+    let [at, after, back, before, earlier, forward] = values[..] else {
+        panic!("{values:?}")
+    };
+    assert!(at < after, "{values:?}");
+    assert_eq!(back, at, "{values:?}");
+    assert!(earlier < before && before < at, "{values:?}");
+    assert_eq!(forward, before, "{values:?}");
 }
 
 #[test]

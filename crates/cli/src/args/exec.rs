@@ -85,6 +85,15 @@ pub struct ExecArgs {
     /// What a debugger runs when it is to go elsewhere
     #[arg(long, value_name = "THREAD:EVENT", group = "action", hide = true)]
     pub aim: Option<LogicalTime>,
+    /// How many of the nearest checkpoints are passed over
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        requires = "aim",
+        hide = true
+    )]
+    pub pass_over: u32,
 
     /// Which order of acquisitions is recorded, and enforced in replay
     #[arg(

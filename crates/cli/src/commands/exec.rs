@@ -6,9 +6,9 @@ use std::io::Write;
 
 use hindcast_exec::gdb::{self, Debugger};
 use hindcast_exec::log::LogicalTime;
-use hindcast_exec::run::{
-    self, ChosenInterface, ExecError, RecordOptions, ReplayOptions, Replayed, Warning,
-};
+use hindcast_exec::replay::{self, ReplayOptions, Replayed};
+use hindcast_exec::run::{self, ChosenInterface, ExecError, RecordOptions};
+use hindcast_exec::warning::Warning;
 use hindcast_exec::{check, show};
 use hindcast_execlog::config;
 
@@ -30,8 +30,11 @@ pub fn run(args: ExecArgs) -> Result<Exit, CliError> {
             &gdb::become_recorded(folder),
         ))
     } else if let Some(at) = args.aim {
-        gdb::aim(moment(at))
-            .map(|()| Exit::Success)
+        gdb::aim(moment(at), args.pass_over)
+            .map(|before| {
+                println!("Checkpoints before: {before}");
+                Exit::Success
+            })
             .map_err(|error| cannot("the replay cannot be aimed", &error))
     } else {
         check(&args)
@@ -178,7 +181,7 @@ fn replay(args: ExecArgs) -> Result<Exit, CliError> {
         checkpoint_every: args.checkpoint_every,
     };
     let mut say = |warnings: &[Warning]| eprint!("{}", render::warnings(warnings, &options.folder));
-    let replayed = run::replay(&options, &mut say)
+    let replayed = replay::replay(&options, &mut say)
         .map_err(|error| cannot("the recording was not replayed", &error))?;
     eprint!("{}", render::replayed(&replayed, &options.folder));
     Ok(match replayed {

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use hindcast_exec::check::Checked;
 use hindcast_exec::follow::{Dropped, Notice, Then};
+use hindcast_exec::replay::Replayed;
 use hindcast_exec::report::{Awaited, Report, Stall, ThreadView};
-use hindcast_exec::run::{Recorded, Replayed, Warning};
+use hindcast_exec::run::Recorded;
 use hindcast_exec::show::{Contents, EventLine, ProcessEnd, signal_name};
+use hindcast_exec::warning::Warning;
 use hindcast_exec::watch::Ended;
 use hindcast_execlog::board::{ReportKind, State};
 use hindcast_execlog::files::is_first;

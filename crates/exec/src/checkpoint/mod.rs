@@ -70,13 +70,13 @@ struct Thread {
 }
 
 impl Checkpoint {
-    /// The nearest one before this moment, if there is one that can be used here.
+    /// Those before this moment that can be used here, the nearest first.
     pub fn before(
         folder: &Path,
         recording: &Recording,
         here: &Machine,
         at: LogicalTime,
-    ) -> Option<Checkpoint> {
+    ) -> Vec<Checkpoint> {
         let usable = |checkpoint: &Checkpoint| {
             let about = &checkpoint.about;
             about.runtime == recording.runtime
@@ -84,10 +84,9 @@ impl Checkpoint {
                 && about.kernel == here.kernel
                 && about.is_before(at)
         };
-        all(folder)
-            .into_iter()
-            .filter(usable)
-            .max_by_key(|checkpoint| checkpoint.about.progress())
+        let mut found: Vec<_> = all(folder).into_iter().filter(usable).collect();
+        found.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.progress()));
+        found
     }
 
     /// How many events of all threads are behind it.
@@ -132,7 +131,8 @@ impl Checkpoint {
 
 impl About {
     fn is_before(&self, at: LogicalTime) -> bool {
-        let is_past = |thread: &Thread| thread.number == at.thread && thread.event > at.event;
+        // One that is between the event before and this one is not before all that happens there.
+        let is_past = |thread: &Thread| thread.number == at.thread && thread.event >= at.event;
         !self.threads.iter().any(is_past)
     }
 
@@ -330,11 +330,11 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_is_before_an_event_if_its_thread_has_not_come_to_it() {
+    fn a_checkpoint_is_before_an_event_if_another_one_comes_before_that() {
         let checkpoint = about(&[(0, 100), (2, 50)]);
         let is_before = |thread, event| checkpoint.is_before(LogicalTime { thread, event });
-        assert!(is_before(0, 100), "it is the next one");
-        assert!(!is_before(0, 99));
+        assert!(is_before(0, 101));
+        assert!(!is_before(0, 100), "it may be waiting for that");
         assert!(is_before(2, 51));
         assert!(is_before(1, 7), "that thread had not begun");
     }

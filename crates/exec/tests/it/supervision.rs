@@ -8,9 +8,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use hindcast_exec::error::ExecError;
 use hindcast_exec::recording::{Machine, Recording, Text};
+use hindcast_exec::replay::{ReplayOptions, Replayed, replay};
 use hindcast_exec::report::Awaited;
-use hindcast_exec::run::{ExecError, ReplayOptions, Replayed, replay};
 use hindcast_exec::runtime::identity;
 use hindcast_exec::watch::{Ended, descendants};
 use hindcast_execlog::board::{Report, Slot, State};

@@ -334,6 +334,26 @@ pub fn create(number: u32) -> Option<Current<'static>> {
     NonNull::new(thread).map(|thread| Current(thread, PhantomData))
 }
 
+/// Where a debugger finds threads, and in each its number, its number in the kernel and its events.
+#[repr(C)]
+pub struct Layout {
+    threads: &'static [AtomicPtr<Thread>; THREADS_MAX],
+    count: &'static AtomicU32,
+    number: usize,
+    kernel_id: usize,
+    events: usize,
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[allow(non_upper_case_globals)]
+pub static hindcast_layout: Layout = Layout {
+    threads: &THREADS,
+    count: &NUMBERS,
+    number: std::mem::offset_of!(Thread, number),
+    kernel_id: std::mem::offset_of!(Thread, kernel_id),
+    events: std::mem::offset_of!(Thread, reader) + Reader::EVENTS,
+};
+
 pub static SEVERAL: AtomicBool = AtomicBool::new(false);
 
 /// Whether the process has had a second thread.

@@ -161,6 +161,7 @@ extern "C" fn become_it(config: *const Config) -> ! {
             _ => first = Some(halted),
         }
     }
+    hindcast_restored();
     // SAFETY: the plan's room, which is not used any more.
     unsafe { syscall!(libc::SYS_munmap, RESTORING, RESTORING_PLAN_BYTES) };
     match first {
@@ -362,6 +363,14 @@ fn settle((thread, event): (u64, u64)) {
             .reader
             .stop_before(if stops { event } else { u64::MAX });
     }
+}
+
+/// A debugger stops here and goes on: what it has put into the program's text to stop at was in the
+/// text that lay there before.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[inline(never)]
+pub extern "C" fn hindcast_restored() {
+    std::hint::black_box(());
 }
 
 /// Begins a thread of the other process.

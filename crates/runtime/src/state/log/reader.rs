@@ -99,6 +99,9 @@ impl std::fmt::Display for Unreadable {
 }
 
 impl Reader {
+    /// Where the count of events is, for a debugger.
+    pub const EVENTS: usize = std::mem::offset_of!(Reader, events);
+
     pub const fn closed() -> Self {
         Reader {
             log: &[],
