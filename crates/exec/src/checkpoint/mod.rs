@@ -85,7 +85,7 @@ impl Checkpoint {
                 && about.is_before(at)
         };
         let mut found: Vec<_> = all(folder).into_iter().filter(usable).collect();
-        found.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.progress()));
+        found.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.about.place()));
         found
     }
 
@@ -134,6 +134,12 @@ impl About {
         // One that is between the event before and this one is not before all that happens there.
         let is_past = |thread: &Thread| thread.number == at.thread && thread.event >= at.event;
         !self.threads.iter().any(is_past)
+    }
+
+    /// Orders checkpoints of a recording. An image that another one executed comes after it, has a
+    /// longer name, and counts its events anew.
+    fn place(&self) -> (usize, u64) {
+        (self.process.len(), self.progress())
     }
 
     fn progress(&self) -> u64 {
@@ -337,6 +343,16 @@ mod tests {
         assert!(!is_before(0, 100), "it may be waiting for that");
         assert!(is_before(2, 51));
         assert!(is_before(1, 7), "that thread had not begun");
+    }
+
+    #[test]
+    fn an_image_comes_after_the_one_that_executed_it() {
+        let of_first = about(&[(0, 5000)]);
+        let of_second = About {
+            process: "p0+".into(),
+            ..about(&[(0, 10), (1, 20)])
+        };
+        assert!(of_first.place() < of_second.place());
     }
 
     #[test]
