@@ -13,11 +13,11 @@ import time
 
 from common import ROOT, machine, middle
 
-from . import followers, programs
+from . import checkpoints, followers, programs
 from .runs import ORDERS, WAITING, Bench, Failed, Program, hindcast, need
 
 ROUNDS = 2
-PARTS = ("locks", "programs", "waiting", "layers", "annotations", "blocks", "beside", "followers")
+PARTS = ("locks", "programs", "waiting", "layers", "annotations", "blocks", "beside", "followers", "checkpoints")
 # What the paper on relaxed total order has for recording and replaying on average (section 5.3), and the aim for single servers.
 AIMS = {"record": 1.153, "replay": 1.317, "server": 1.10}
 
@@ -251,6 +251,10 @@ def followers_part(bench, given):
     return followers.part(bench, given, [programs.redis(bench, given.scale), memcached], Table)
 
 
+def checkpoints_part(bench, given):
+    return checkpoints.part(bench, given, [programs.redis(bench, 10 * given.scale), programs.memcached(bench, given.scale)], Table)
+
+
 def launch(bench, given):
     """What starting and ending takes, which `bench` keeps."""
     program = Program("true", [need("true")])
@@ -313,6 +317,7 @@ def figure(given):
         made = {
             "locks": locks_part, "programs": lambda bench, given: programs_part(bench, given, means), "waiting": waiting_part,
             "layers": layers_part, "annotations": annotations_part, "blocks": blocks_part, "beside": beside_part, "followers": followers_part,
+            "checkpoints": checkpoints_part,
         }  # fmt: skip
         for part in PARTS:
             if part in parts:

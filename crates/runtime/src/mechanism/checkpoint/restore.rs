@@ -25,6 +25,8 @@ const ARCH_GET_FS: i32 = 0x1003;
 /// Where programs may map at all.
 const LOWEST: usize = 1 << 16;
 const HIGHEST: usize = (1 << 47) - 4096;
+/// What the launcher returns, too, where nothing was executed.
+const NOT_EXECUTED: i32 = 125;
 const WRITABLE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
 global_asm!(
@@ -146,9 +148,12 @@ extern "C" fn become_it(config: *const Config) -> ! {
     let plan = plan();
     let rseq = Rseq::of_this_thread();
     rseq.ask(Rseq::UNREGISTER);
-    if let Err(code) = map_all(&plan) {
-        // What was there is gone, so nothing is said but this.
-        raw::exit_process(code & 0x7f);
+    if map_all(&plan).is_err() {
+        // What was there is gone, and with it where reports are written.
+        let said =
+            b"hindcast: the memory of the checkpoint cannot be mapped: is there room for it?\n";
+        raw::write_all(descriptors::STDERR, said);
+        raw::exit_process(NOT_EXECUTED);
     }
     raw::close(descriptors::CHECKPOINT);
     // The state is the other process's from here on.
