@@ -76,6 +76,11 @@ class Drawn extends Mono<String> {
     }
 }
 
+class Operators {
+    interface MonoSubscriber<I, O> extends CoreSubscriber<I> {
+    }
+}
+
 interface Signal<T> {
     T get();
 }
@@ -104,6 +109,7 @@ class MonoCacheTime<T> extends Mono<T> implements Runnable {
 
     @SuppressWarnings("unchecked")
     public CoreSubscriber<? super T> subscribeOrReturn(CoreSubscriber<? super T> to) {
+        Operators.MonoSubscriber<T, T> inner = to::onNext;
         while (true) {
             Signal<T> now = state;
             CoordinatorSubscriber<T> asked = null;
@@ -115,12 +121,12 @@ class MonoCacheTime<T> extends Mono<T> implements Runnable {
                     asked = new CoordinatorSubscriber<>(this);
                     state = asked;
                 }
-                asked.add(to);
+                asked.add(inner);
                 source.subscribe(asked);
                 break;
             }
             if (now instanceof CoordinatorSubscriber) {
-                if (((CoordinatorSubscriber<T>) now).add(to)) {
+                if (((CoordinatorSubscriber<T>) now).add(inner)) {
                     break;
                 }
             } else {
@@ -133,7 +139,7 @@ class MonoCacheTime<T> extends Mono<T> implements Runnable {
 
     static final class CoordinatorSubscriber<T> implements CoreSubscriber<T>, Signal<T> {
         final MonoCacheTime<T> main;
-        final List<CoreSubscriber<? super T>> waiting = new ArrayList<>();
+        final List<Operators.MonoSubscriber<T, T>> waiting = new ArrayList<>();
         boolean isOver;
 
         CoordinatorSubscriber(MonoCacheTime<T> main) {
@@ -145,7 +151,7 @@ class MonoCacheTime<T> extends Mono<T> implements Runnable {
             throw new UnsupportedOperationException();
         }
 
-        synchronized boolean add(CoreSubscriber<? super T> to) {
+        synchronized boolean add(Operators.MonoSubscriber<T, T> to) {
             return !isOver && waiting.add(to);
         }
 
@@ -160,12 +166,12 @@ class MonoCacheTime<T> extends Mono<T> implements Runnable {
                     main.state = signal;
                 }
             }
-            List<CoreSubscriber<? super T>> all;
+            List<Operators.MonoSubscriber<T, T>> all;
             synchronized (this) {
                 isOver = true;
                 all = new ArrayList<>(waiting);
             }
-            for (CoreSubscriber<? super T> to : all) {
+            for (Operators.MonoSubscriber<T, T> to : all) {
                 to.onNext(signal.get());
             }
         }

@@ -54,9 +54,17 @@ fn copies() -> MutexGuard<'static, BTreeMap<i64, Copy>> {
     COPIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A request has found a cache empty, and is about to ask its source. Another one may be quicker:
+/// then it waits for what that one gets.
+#[derive(Clone, Copy)]
+struct Look {
+    series: Series,
+    /// What it has made to ask the source with; 0: nothing yet.
+    made: i64,
+}
+
 thread_local! {
-    /// A request has found this cache empty, and is about to ask its source.
-    static ASKS: Cell<Option<Series>> = const { Cell::new(None) };
+    static LOOK: Cell<Option<Look>> = const { Cell::new(None) };
 }
 
 fn replays() -> bool {
@@ -84,7 +92,7 @@ pub unsafe extern "C" fn cache_of(
     _: Reference,
     cache: Reference,
 ) -> Reference {
-    ASKS.set(None);
+    LOOK.set(None);
     if cache.is_null() || turns::of_code() == 0 {
         return cache;
     }
@@ -119,7 +127,7 @@ fn tell(thread: Thread, series: Series, cache: Reference) {
     });
     match found {
         // Only what was never marked is empty.
-        Some(0) => ASKS.set(Some(series)),
+        Some(0) => LOOK.set(Some(Look { series, made: 0 })),
         Some(value) => pins::tell_number(Number {
             series,
             value,
@@ -129,22 +137,35 @@ fn tell(thread: Thread, series: Series, cache: Reference) {
     }
 }
 
-/// The source is about to be asked, and what it gives goes through this.
+/// Something was made to ask a source with: what that gives goes through this.
 pub unsafe extern "C" fn asks(_: *mut c_void, _: Reference, coordinator: Reference) {
     if coordinator.is_null() || replays() {
         return;
     }
-    let asks = |series| {
-        let value = next_number();
+    let look = LOOK.get().map(|look| Look {
+        made: next_number(),
+        ..look
+    });
+    LOOK.set(look);
+    tools().set_mark(coordinator, look.map_or(UNKNOWN, |look| look.made));
+}
+
+/// Somebody waits for what goes through this: who has made it, or who came a little later.
+pub unsafe extern "C" fn awaits(_: *mut c_void, _: Reference, coordinator: Reference) {
+    if coordinator.is_null() || replays() {
+        return;
+    }
+    let value = tools().mark(coordinator);
+    if let Some(look) = LOOK.take().filter(|_| value != 0) {
         pins::tell_number(Number {
-            series,
+            series: look.series,
             value,
-            asks: 0,
+            asks: match value == look.made {
+                true => 0,
+                false => Number::SEEN,
+            },
         });
-        value
-    };
-    let number = ASKS.take().map_or(UNKNOWN, asks);
-    tools().set_mark(coordinator, number);
+    }
 }
 
 /// The source has given this.

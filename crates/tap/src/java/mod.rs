@@ -484,7 +484,7 @@ const CACHES: [Patch; 3] = [
 ];
 
 /// Reactor's caches of what a source gives.
-const MONOS: [Patch; 7] = [
+const MONOS: [Patch; 8] = [
     made_mono("(Lreactor/core/publisher/Mono;)V"),
     made_mono(
         "(Lreactor/core/publisher/Mono;Ljava/time/Duration;Lreactor/core/scheduler/Scheduler;)V",
@@ -511,6 +511,13 @@ const MONOS: [Patch; 7] = [
         descriptor: "(Lreactor/core/publisher/MonoCacheTime;)V",
         begins: None,
         ends: Some((RETURN, call(&[ALOAD_0], shim::ASKS))),
+    },
+    Patch {
+        class: COORDINATOR,
+        method: "add",
+        descriptor: "(Lreactor/core/publisher/Operators$MonoSubscriber;)",
+        begins: Some(call(&[ALOAD_0], shim::AWAITS)),
+        ends: None,
     },
     Patch {
         class: COORDINATOR,

@@ -81,11 +81,12 @@ pub const SEEN: Method = (
     "(Ljava/lang/Object;Ljava/lang/Object;Ljava/lang/Object;)Ljava/lang/Object;",
 );
 
-/// A cache that asks a source is made, is looked into, asks, and is given something. What is given
-/// for the second is looked into instead.
+/// A cache that asks a source is made, is looked into, asks, is waited for, and is given something.
+/// What is given for the second is looked into instead.
 pub const MADE_CACHE: Method = ("madeCache", "(Ljava/lang/Object;)V");
 pub const CACHE_OF: Method = ("cacheOf", "(Ljava/lang/Object;)Ljava/lang/Object;");
 pub const ASKS: Method = ("asks", "(Ljava/lang/Object;)V");
+pub const AWAITS: Method = ("awaits", "(Ljava/lang/Object;)V");
 pub const HAS_GIVEN: Method = ("hasGiven", "(Ljava/lang/Object;Ljava/lang/Object;)V");
 
 /// What stands for methods of the runtime that read the clock, which cannot be patched: they are
@@ -98,7 +99,7 @@ pub static NEEDED: AtomicI32 = AtomicI32::new(0);
 
 /// Makes the class of the native methods.
 pub fn define(thread: Thread) -> Option<()> {
-    let all: [(Method, *mut c_void); 46] = [
+    let all: [(Method, *mut c_void); 47] = [
         (SEED, seed as *mut c_void),
         (NEXT_SEED, next_seed as *mut c_void),
         (STEP_ASIDE, step_aside as *mut c_void),
@@ -142,6 +143,7 @@ pub fn define(thread: Thread) -> Option<()> {
         (MADE_CACHE, copies::made_cache as *mut c_void),
         (CACHE_OF, copies::cache_of as *mut c_void),
         (ASKS, copies::asks as *mut c_void),
+        (AWAITS, copies::awaits as *mut c_void),
         (HAS_GIVEN, copies::has_given as *mut c_void),
         (MILLIS, millis as *mut c_void),
         (ADJUSTMENT, adjustment as *mut c_void),
