@@ -91,7 +91,7 @@ fn commands(debugger: &Debugger, recording: &Path) -> Vec<u8> {
         b"set disable-randomization on",
         b"set breakpoint pending on",
         &[b"set exec-wrapper ", &hindcast[..], b" 'exec' '--become' ", &recording, b" '--'"].concat(),
-        // System calls that no stub covers, and what a checkpoint is taken by.
+        // System calls that no stub covers.
         b"handle SIGSYS nostop noprint pass",
         // `rdtsc` and `cpuid` trap; a real fault has a code that says what kind it is.
         b"handle SIGSEGV nostop noprint pass",

@@ -523,14 +523,11 @@ impl Exchange {
     /// flight is not over until then, and nothing else is sent, which nobody would answer.
     async fn wait_for_a_listener(&self) {
         let since = Instant::now();
-        while since.elapsed() < LISTENER_PATIENCE
-            && !self.is_deserted.load(Ordering::Relaxed)
-            && !self.service.accepts().await
-        {
+        while !self.is_deserted.load(Ordering::Relaxed) && !self.service.accepts().await {
+            if since.elapsed() >= LISTENER_PATIENCE {
+                self.is_deserted.store(true, Ordering::Relaxed);
+            }
             tokio::time::sleep(LISTENER_PAUSE).await;
-        }
-        if since.elapsed() >= LISTENER_PATIENCE {
-            self.is_deserted.store(true, Ordering::Relaxed);
         }
     }
 

@@ -14,6 +14,7 @@
 mod maps;
 mod take;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -84,7 +85,8 @@ impl Checkpoint {
                 && about.kernel == here.kernel
                 && about.is_before(at)
         };
-        let mut found: Vec<_> = all(folder).into_iter().filter(usable).collect();
+        let all = folders(folder).into_values().filter_map(Checkpoint::open);
+        let mut found: Vec<_> = all.filter(usable).collect();
         found.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.about.place()));
         found
     }
@@ -94,25 +96,28 @@ impl Checkpoint {
         self.about.progress()
     }
 
-    pub fn open(folder: &Path) -> Option<Checkpoint> {
+    fn open(folder: PathBuf) -> Option<Checkpoint> {
         let about = std::fs::read(folder.join(ABOUT)).ok()?;
-        Some(Checkpoint {
-            folder: folder.into(),
-            about: serde_json::from_slice(&about).ok()?,
-        })
+        let about = serde_json::from_slice(&about).ok()?;
+        Some(Checkpoint { folder, about })
+    }
+
+    /// Its memory, and what was on the board.
+    fn content(&self) -> io::Result<(File, Vec<u8>)> {
+        let image = File::open(self.folder.join(IMAGE))?;
+        Ok((image, std::fs::read(self.folder.join(BOARD))?))
     }
 
     /// Hands its memory over to a process, and what it had told its launcher to this one.
     pub fn hand_over(&self, stage: &mut Stage) -> io::Result<()> {
-        let image = File::open(self.folder.join(IMAGE))?;
+        let (image, board) = self.content()?;
         stage.hand(image.into(), descriptors::CHECKPOINT);
-        stage.take_over(std::fs::read(self.folder.join(BOARD))?)
+        stage.take_over(board)
     }
 
     /// As [`Checkpoint::hand_over`], in the process that is to become it.
     pub fn inherit(&self) -> io::Result<()> {
-        let image = File::open(self.folder.join(IMAGE))?;
-        let board = std::fs::read(self.folder.join(BOARD))?;
+        let (image, board) = self.content()?;
         launch::take_over_inherited(board, &image, descriptors::CHECKPOINT)
     }
 
@@ -147,23 +152,15 @@ impl About {
     }
 }
 
-/// All of a recording, in the order in which they were taken.
-fn all(folder: &Path) -> Vec<Checkpoint> {
-    let entries = std::fs::read_dir(folder.join(FOLDER));
-    let mut found: Vec<(u64, Checkpoint)> = entries
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| {
-            let number = entry.file_name().to_str()?.parse().ok()?;
-            Some((number, Checkpoint::open(&entry.path())?))
-        })
-        .collect();
-    found.sort_by_key(|(number, _)| *number);
-    found
-        .into_iter()
-        .map(|(_, checkpoint)| checkpoint)
-        .collect()
+/// The folders of a recording's checkpoints, by number: in the order in which they were taken.
+fn folders(recording: &Path) -> BTreeMap<u64, PathBuf> {
+    let entries = std::fs::read_dir(recording.join(FOLDER));
+    let numbered = |entry: std::fs::DirEntry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        Some((number, entry.path()))
+    };
+    let entries = entries.into_iter().flatten().flatten();
+    entries.filter_map(numbered).collect()
 }
 
 /// Takes checkpoints of a replay now and then.
@@ -185,12 +182,9 @@ impl<'a> Taker<'a> {
         machine: &'a Machine,
         every: Duration,
     ) -> Taker<'a> {
-        let last = |path: &Path| path.file_name()?.to_str()?.parse::<u64>().ok();
-        let next = all(folder)
-            .iter()
-            .filter_map(|checkpoint| last(&checkpoint.folder))
-            .max()
-            .map_or(1, |last| last + 1);
+        let next = folders(folder)
+            .last_key_value()
+            .map_or(1, |(last, _)| last + 1);
         Taker {
             folder,
             recording,
@@ -223,7 +217,6 @@ impl<'a> Taker<'a> {
     fn take(&mut self, process: libc::pid_t, board: &Mapped<Board>) -> Result<(), NotTaken> {
         self.make_room()?;
         let folder = self.folder.join(FOLDER);
-        hindcast_private::folders(&folder)?;
         hindcast_private::folders(&folder)?;
         let draft = hindcast_private::temporary_folder(&folder, "new-")?;
         match self.fill(process, board, draft.path()) {
@@ -287,12 +280,12 @@ impl<'a> Taker<'a> {
 
     /// Removes every second one where there are too many.
     fn make_room(&mut self) -> io::Result<()> {
-        let taken = all(self.folder);
+        let taken = folders(self.folder);
         if taken.len() < KEPT_MAX {
             return Ok(());
         }
-        for checkpoint in taken.iter().skip(1).step_by(2) {
-            std::fs::remove_dir_all(&checkpoint.folder)?;
+        for folder in taken.values().skip(1).step_by(2) {
+            std::fs::remove_dir_all(folder)?;
         }
         self.every *= 2;
         Ok(())

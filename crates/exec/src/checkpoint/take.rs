@@ -130,9 +130,11 @@ pub fn take<R>(
     let mappings = maps::read(&std::fs::read_to_string(format!("/proc/{process}/maps"))?);
     let pagemap = File::open(format!("/proc/{process}/pagemap"))?;
     let memory = File::open(format!("/proc/{process}/mem"))?;
-    let mut drawn = Drawn::of(&mappings, recording)?;
+    let mut drawn = Drawn::new();
     for (mapping, source) in mappings.iter().zip(maps::sources(&mappings)?) {
-        if matches!(source, Some(source) if source != Source::Untouched) {
+        let Some(source) = source else { continue };
+        drawn.add(mapping, source, recording);
+        if source != Source::Untouched {
             drawn.add_written(mapping, &pagemap)?;
         }
     }
@@ -149,37 +151,36 @@ struct Drawn {
 }
 
 impl Drawn {
-    fn of(mappings: &[Mapping], recording: &Path) -> Result<Drawn, Unfit> {
-        let mut drawn = Drawn {
+    fn new() -> Drawn {
+        Drawn {
             image: Image::new(0, 0, 0),
             regions: Vec::new(),
             // A region without a file has an empty name.
             names: vec![0],
             written: Vec::new(),
-        };
-        for (mapping, source) in mappings.iter().zip(maps::sources(mappings)?) {
-            let Some(source) = source else { continue };
-            match mapping.name.as_str() {
-                "[vdso]" => drawn.image.vdso = mapping.range.start,
-                "[heap]" => drawn.image.heap_end = mapping.range.end,
-                _ if mapping.is_runtimes_text() => drawn.image.runtime = mapping.range.start,
-                _ => {}
-            }
-            let name = match source {
-                Source::File => drawn.name(&mapping.name, recording),
-                _ => 0,
-            };
-            drawn.regions.push(Region {
-                start: mapping.range.start,
-                length: mapping.range.end - mapping.range.start,
-                offset: mapping.offset,
-                name,
-                protection: mapping.protection,
-                source: source as u32,
-                padding: 0,
-            });
         }
-        Ok(drawn)
+    }
+
+    fn add(&mut self, mapping: &Mapping, source: Source, recording: &Path) {
+        match mapping.name.as_str() {
+            "[vdso]" => self.image.vdso = mapping.range.start,
+            "[heap]" => self.image.heap_end = mapping.range.end,
+            _ if mapping.is_runtimes_text() => self.image.runtime = mapping.range.start,
+            _ => {}
+        }
+        let name = match source {
+            Source::File => self.name(&mapping.name, recording),
+            _ => 0,
+        };
+        self.regions.push(Region {
+            start: mapping.range.start,
+            length: mapping.range.end - mapping.range.start,
+            offset: mapping.offset,
+            name,
+            protection: mapping.protection,
+            source: source as u32,
+            padding: 0,
+        });
     }
 
     fn name(&mut self, path: &str, recording: &Path) -> u32 {

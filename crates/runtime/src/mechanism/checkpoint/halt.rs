@@ -11,7 +11,7 @@ use crate::state::signals::{KernelAction, bit};
 use crate::state::thread::{self, Thread};
 use crate::{raw, syscall};
 
-const ARCH_GET_FS: i32 = 0x1003;
+pub const ARCH_GET_FS: i32 = 0x1003;
 const ARCH_GET_GS: i32 = 0x1004;
 const PR_GET_TID_ADDRESS: i32 = 40;
 

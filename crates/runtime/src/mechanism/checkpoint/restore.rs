@@ -10,7 +10,7 @@ use hindcast_execlog::config::addresses::{
 };
 use hindcast_execlog::config::descriptors;
 
-use super::halt::{self, Halted};
+use super::halt::{self, ARCH_GET_FS, Halted};
 use crate::mechanism::signals::actions;
 use crate::mechanism::sync::turn;
 use crate::mechanism::{divergence, entry};
@@ -21,7 +21,6 @@ use crate::{raw, syscall};
 
 const ARCH_SET_GS: i32 = 0x1001;
 const ARCH_SET_FS: i32 = 0x1002;
-const ARCH_GET_FS: i32 = 0x1003;
 /// Where programs may map at all.
 const LOWEST: usize = 1 << 16;
 const HIGHEST: usize = (1 << 47) - 4096;
@@ -355,8 +354,7 @@ fn read(run: &Run) -> Result<(), i32> {
 fn settle((thread, event): (u64, u64)) {
     super::listen();
     turn::forget_registration();
-    let ours = |signal: i32| !matches!(signal, libc::SIGKILL | libc::SIGSTOP);
-    for signal in (1..SIGNALS as i32).filter(|signal| ours(*signal)) {
+    for signal in 1..SIGNALS as i32 {
         actions::install(signal);
     }
     recording::stop_at(thread, event);
