@@ -35,6 +35,10 @@ pub struct Entry {
     body: AtomicU64,
     /// If it is a connection of our own, the request for which it was written to last; 0: for none.
     written_for: AtomicU64,
+    /// The task that has opened it, or written to it first.
+    opener: AtomicUsize,
+    /// The one task that has written to it since; [`SEVERAL`]: there were several.
+    driver: AtomicUsize,
     state: AtomicU32,
     /// A session was asked for by it, and is not there yet.
     asks: AtomicBool,
@@ -54,6 +58,9 @@ const DATABASE: u32 = 4;
 const RANDOM: u32 = 5;
 /// The service has connected it to somebody else: as of its database, whose turn it is is told.
 const OTHER: u32 = 6;
+
+/// Tasks have it in turn.
+const SEVERAL: usize = usize::MAX;
 
 /// It was told that it is nobody's turn.
 const NOBODY: u64 = u64::MAX;
@@ -84,6 +91,31 @@ impl Entry {
 
     pub fn write_for(&self, request: u64) {
         self.written_for.store(request, Ordering::Relaxed);
+    }
+
+    /// This task opens it; 0: none does.
+    pub fn open_by(&self, task: usize) {
+        self.opener.store(task, Ordering::Relaxed);
+        self.driver.store(0, Ordering::Relaxed);
+    }
+
+    /// This task writes to it; 0: none does.
+    pub fn write_by(&self, task: usize) {
+        let driver = self.driver.load(Ordering::Relaxed);
+        let is_opener = self.opener.load(Ordering::Relaxed) == task;
+        let now = match driver {
+            0 if is_opener => return,
+            0 => task,
+            same if same == task => return,
+            _ => SEVERAL,
+        };
+        self.driver.store(now, Ordering::Relaxed);
+    }
+
+    /// Whether nobody but this task has written to it since it was opened by another one: others
+    /// have that done.
+    pub fn is_driven_by(&self, task: usize) -> bool {
+        task != 0 && self.driver.load(Ordering::Relaxed) == task
     }
 
     pub fn turn(&self) -> u64 {
@@ -165,6 +197,7 @@ impl Entry {
         self.encrypt(0);
         self.await_body(0);
         self.write_for(0);
+        self.open_by(0);
         self.asks_for_session(false);
         self.state.store(state, Ordering::Relaxed);
     }
@@ -178,6 +211,9 @@ impl Entry {
         self.encrypt(from.encrypted_by());
         self.await_body(from.body.load(Ordering::Relaxed));
         self.write_for(from.written_for());
+        self.open_by(from.opener.load(Ordering::Relaxed));
+        let driver = from.driver.load(Ordering::Relaxed);
+        self.driver.store(driver, Ordering::Relaxed);
         self.state.store(from.state(), Ordering::Relaxed);
     }
 }

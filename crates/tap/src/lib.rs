@@ -41,7 +41,7 @@
 //! those that draw random bytes and read or wait for the wall clock ([`pins`]). Of a Java machine
 //! it changes some classes ([`java`]).
 //! Of a program in Go it changes the functions that make system calls and goroutines (`go`), and
-//! there it reads the program's file.
+//! there it reads the program's file; of one on tokio the tables of functions by which tasks run.
 //! It does not see what goes by other ways than the functions of libc: system calls made by hand
 //! elsewhere, io_uring, stdio on a socket (that is told). What is encrypted it sees only where a
 //! shared libssl does that ([`tls`]).
@@ -65,6 +65,8 @@ mod listeners;
 mod php;
 mod pins;
 mod process;
+#[cfg(target_arch = "x86_64")]
+mod program;
 mod python;
 mod real;
 mod ruby;
@@ -73,7 +75,13 @@ mod starts;
 mod symbol;
 mod thread;
 mod tls;
+#[cfg(target_arch = "x86_64")]
+mod tokio;
 mod turns;
+#[cfg(target_arch = "x86_64")]
+mod vectors;
+#[cfg(target_arch = "x86_64")]
+mod works;
 
 /// Runs before the program's own constructors.
 #[used]
@@ -86,7 +94,13 @@ static BEGIN: extern "C" fn(libc::c_int, *const *const libc::c_char) = {
         unsafe {
             starts::begin(arguments);
             #[cfg(target_arch = "x86_64")]
-            go::begin(arguments);
+            if !arguments.is_null()
+                && process::is_enabled()
+                && let Some(vectors) = vectors::Vectors::of(arguments)
+            {
+                go::begin(&vectors);
+                tokio::begin(&vectors);
+            }
         }
     }
     begin

@@ -10,6 +10,8 @@ use chacha20::rand_core::{Rng, SeedableRng};
 use hindcast_taplog::pins::{Caller, Draw, Number, Place, Reading, Reads, Series};
 use hindcast_taplog::{Board, Told};
 
+#[cfg(target_arch = "x86_64")]
+use crate::tokio;
 use crate::{php, process, python, ruby, starts, thread, tls, turns};
 
 /// Fills it as it was, or will be, for the request that the thread works on, or for the thread if
@@ -66,7 +68,10 @@ fn caller_so_far() -> Caller {
 
 /// What code asks, in a thread that works on a request.
 fn caller() -> Caller {
-    turns::caller().unwrap_or_else(python::caller)
+    let told = turns::caller();
+    #[cfg(target_arch = "x86_64")]
+    let told = told.or_else(tokio::caller);
+    told.unwrap_or_else(python::caller)
 }
 
 /// The same for another request than the thread's, and what code asks as somebody else knows it.

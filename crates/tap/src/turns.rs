@@ -26,6 +26,8 @@ use hindcast_taplog::{Board, heads};
 
 use crate::descriptors::{self, Entry};
 use crate::short::{self, short};
+#[cfg(target_arch = "x86_64")]
+use crate::tokio;
 use crate::{php, process, python};
 
 /// A descriptor that no program has, for those who know better: see `hooks::reserved`. It never
@@ -195,6 +197,8 @@ fn was_read_by_any(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<Begin
             mine.begun.set(number);
         }
     });
+    #[cfg(target_arch = "x86_64")]
+    tokio::has_read();
     begins.then_some(Begins::Here(number))
 }
 
@@ -253,7 +257,9 @@ pub fn writes(entry: &Entry, bytes: &[u8]) {
 
 /// Something is about to be written to a connection of our own: says whose turn it is to who has
 /// the other end.
-pub fn put_on_board(entry: &Entry) {
+pub fn put_on_board(entry: &'static Entry) {
+    #[cfg(target_arch = "x86_64")]
+    tokio::writes_to(entry);
     let request = of(entry);
     entry.write_for(request);
     if let (Some(line), Some(board)) = (entry.line(), process::board()) {
@@ -273,7 +279,11 @@ pub fn goes_on_with(entry: &Entry) {
 pub fn opened(entry: &Entry) {
     match entry.is_accepted() {
         true => loop_is_at(0),
-        false => entry.write_for(in_hand()),
+        false => {
+            entry.write_for(in_hand());
+            #[cfg(target_arch = "x86_64")]
+            entry.open_by(tokio::running());
+        }
     }
 }
 

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use hindcast_taplog::Board;
 use libc::{c_int, timespec};
 
-use super::goroutines::{self, for_code};
-use super::vectors::{Segment, Vectors};
+use super::goroutines::for_code;
 use crate::hooks::clocks;
-use crate::{pins, process};
+use crate::vectors::{Segment, Vectors};
+use crate::{pins, process, works};
 
 /// The clock's function of the vDSO.
 pub static REAL: AtomicUsize = AtomicUsize::new(0);
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn read(
     frame: usize,
 ) -> c_int {
     let replays = replays();
-    if !replays && !goroutines::is_at_work(goroutine) {
+    if !replays && !works::is_at_work(goroutine) {
         return real(clock, time);
     }
     // SAFETY: what the caller gave; where it succeeded the time is filled in.

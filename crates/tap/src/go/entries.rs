@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{calls, clock, goroutines};
-use crate::{pins, turns};
+use crate::{pins, turns, works};
 
 /// In what the runtime has of a thread, where the goroutine is that it runs.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
@@ -153,7 +153,7 @@ struct Drawn {
 
 /// `returns`: where to.
 extern "C" fn draw(goroutine: usize, frame: usize, returns: usize) -> Drawn {
-    let drawn = match goroutines::is_at_work(goroutine) {
+    let drawn = match works::is_at_work(goroutine) {
         true => goroutines::for_code(goroutine, frame, || drawn(returns)),
         false => None,
     };

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hindcast_taplog::pins::mixed_text;
 
-use super::vectors::Vectors;
+use crate::program::{Sections, number, word};
+use crate::vectors::Vectors;
 
 /// Of Go 1.20 and later.
 const MAGIC: u32 = 0xffff_fff1;
@@ -226,77 +227,16 @@ impl Image {
     }
 }
 
-fn number(bytes: &[u8], at: usize) -> Option<u32> {
-    let four = bytes.get(at..)?.first_chunk()?;
-    Some(u32::from_le_bytes(*four))
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<usize> {
-    let eight = bytes.get(at..)?.first_chunk()?;
-    usize::try_from(u64::from_le_bytes(*eight)).ok()
-}
-
 /// The table and the code, as the program's file says; that part of it is not in memory.
 fn sections(bias: usize) -> Option<(Part, Part)> {
-    const HEADER: usize = 64;
-    let file = File::open(c"/proc/self/exe")?;
-    let mut head = [0; HEADER];
-    file.read(&mut head, 0)?;
-    let size = usize::from(u16::from_le_bytes(*head.get(58..)?.first_chunk()?));
-    let count = usize::from(u16::from_le_bytes(*head.get(60..)?.first_chunk()?));
-    let names = usize::from(u16::from_le_bytes(*head.get(62..)?.first_chunk()?));
-    let table = word(&head, 40)?;
-    if size != HEADER {
-        return None;
-    }
-    let header = |nth: usize| {
-        let mut header = [0; HEADER];
-        let at = table.checked_add(nth.checked_mul(HEADER)?)?;
-        file.read(&mut header, at)?;
-        Some(header)
+    let sections = Sections::of_program()?;
+    let named = |names: &[&[u8]]| {
+        let section = sections.find(names)?;
+        Some(Part {
+            start: section.address.checked_add(bias)?,
+            length: section.length,
+        })
     };
-    let names = word(&header(names)?, 24)?;
-    let (mut of_table, mut of_code) = (None, None);
-    for nth in 0..count {
-        let header = header(nth)?;
-        let mut name = [0; 32];
-        file.read(&mut name, names.checked_add(number(&header, 0)? as usize)?);
-        let part = Part {
-            start: word(&header, 16)?.checked_add(bias)?,
-            length: word(&header, 32)?,
-        };
-        match CStr::from_bytes_until_nul(&name).map(CStr::to_bytes) {
-            Ok(b".gopclntab" | b".data.rel.ro.gopclntab") => of_table = Some(part),
-            Ok(b".text") => of_code = Some(part),
-            _ => {}
-        }
-    }
-    Some((of_table?, of_code?))
-}
-
-/// One that is read by system calls alone: the functions of libc are ours.
-struct File(i64);
-
-impl File {
-    fn open(path: &CStr) -> Option<Self> {
-        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-        // SAFETY: the path is a C string.
-        let file = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) };
-        (file >= 0).then_some(Self(file))
-    }
-
-    /// As much as there is, up to the end of the file.
-    fn read(&self, bytes: &mut [u8], at: usize) -> Option<()> {
-        let (start, length) = (bytes.as_mut_ptr(), bytes.len());
-        // SAFETY: there is room for so many.
-        let read = unsafe { libc::syscall(libc::SYS_pread64, self.0, start, length, at) };
-        (read > 0).then_some(())
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        // SAFETY: it is ours.
-        unsafe { libc::syscall(libc::SYS_close, self.0) };
-    }
+    let table = named(&[b".gopclntab", b".data.rel.ro.gopclntab"])?;
+    Some((table, named(&[b".text"])?))
 }

@@ -29,30 +29,21 @@ mod entries;
 mod goroutines;
 mod image;
 mod pools;
-mod vectors;
 
 use hindcast_taplog::pins::{Caller, mixed_text};
-use libc::c_char;
 
-use crate::{pins, process};
+use crate::pins;
+use crate::vectors::{RANDOM, Vectors};
 use image::Image;
-use vectors::{RANDOM, Vectors};
 
 /// If the program is one in Go, its calls are seen from here on.
 ///
 /// # Safety
-/// The program has not begun. These are its arguments, where the kernel has put them.
-pub unsafe fn begin(arguments: *const *const c_char) {
-    if arguments.is_null() || !process::is_enabled() {
-        return;
-    }
-    // SAFETY: as the caller promises.
-    let Some(vectors) = (unsafe { Vectors::of(arguments) }) else {
-        return;
-    };
-    if change(&vectors).is_some() {
-        pin_start(&vectors);
-        clock::replace(&vectors, entries::clock as *const ());
+/// The program has not begun. These are what the kernel gave it.
+pub unsafe fn begin(vectors: &Vectors) {
+    if change(vectors).is_some() {
+        pin_start(vectors);
+        clock::replace(vectors, entries::clock as *const ());
     }
 }
 

@@ -49,15 +49,32 @@ impl Vectors {
         Some(self.value(libc::AT_RANDOM)? as *mut u8)
     }
 
-    /// How far the program is from where its file says, if it is one of Go's.
+    /// The program's segments, which the kernel has mapped.
+    pub fn segments(&self) -> &'static [Segment] {
+        let (table, count) = (self.value(libc::AT_PHDR), self.value(libc::AT_PHNUM));
+        match table.zip(count) {
+            None => &[],
+            // SAFETY: there are so many.
+            Some((table, count)) => unsafe {
+                std::slice::from_raw_parts(table as *const Segment, count)
+            },
+        }
+    }
+
+    /// How far the program is from where its file says.
+    pub fn bias(&self) -> Option<usize> {
+        let own = self
+            .segments()
+            .iter()
+            .find(|one| one.kind == libc::PT_PHDR)?;
+        Some(self.value(libc::AT_PHDR)?.wrapping_sub(own.address))
+    }
+
+    /// The same, if it is one of Go's.
     pub fn is_go(&self) -> Option<usize> {
-        let table = self.value(libc::AT_PHDR)?;
-        let count = self.value(libc::AT_PHNUM)?;
-        // SAFETY: the program's segments, which the kernel has mapped.
-        let segments = unsafe { std::slice::from_raw_parts(table as *const Segment, count) };
-        let own = segments.iter().find(|one| one.kind == libc::PT_PHDR)?;
-        let bias = table.wrapping_sub(own.address);
-        let mut notes = segments.iter().filter(|one| one.kind == libc::PT_NOTE);
+        let bias = self.bias()?;
+        let segments = self.segments().iter();
+        let mut notes = segments.filter(|one| one.kind == libc::PT_NOTE);
         let is_go = notes.any(|one| {
             let start = bias.wrapping_add(one.address) as *const u8;
             // SAFETY: it is mapped.
@@ -96,7 +113,7 @@ fn has_note_of_go(mut notes: &[u8]) -> bool {
 #[repr(C)]
 pub struct Segment {
     pub kind: u32,
-    flags: u32,
+    pub flags: u32,
     pub offset: usize,
     pub address: usize,
     physical: usize,

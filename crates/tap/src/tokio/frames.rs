@@ -1,0 +1,191 @@
+//! What code of a program on tokio draws or reads the clock: the functions that it is in, up to the
+//! task.
+//!
+//! Frames are found by what the compiler leaves for unwinding, and functions by the program's
+//! symbols. A changed program has other addresses and the same names. In one that is stripped a
+//! function is known by where it is: then a changed program asks by other code than the recorded
+//! one did.
+
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use hindcast_taplog::pins::{Caller, mixed, mixed_text};
+
+use crate::program::{Sections, number, word};
+use crate::{turns, works};
+
+unsafe extern "C-unwind" {
+    fn _Unwind_Backtrace(look: extern "C" fn(*mut c_void, *mut c_void) -> c_int, at: *mut c_void);
+    fn _Unwind_GetIP(context: *mut c_void) -> usize;
+    fn _Unwind_GetRegionStart(context: *mut c_void) -> usize;
+}
+
+/// What the function that looks at a frame returns: look at the next one, or be done.
+const ON: c_int = 0;
+const DONE: c_int = 4;
+
+/// Functions of the program that tell what code asks.
+const FUNCTIONS: usize = 8;
+/// Frames of others that may be in front of it, or between.
+const OTHERS: usize = 16;
+
+static PROGRAM: AtomicPtr<Program> = AtomicPtr::new(std::ptr::null_mut());
+
+/// What is known of the program's functions.
+struct Program {
+    /// How far it is from where its file says.
+    bias: usize,
+    code: Range<usize>,
+    /// By where they begin in the file, with the number of the symbol.
+    functions: Vec<(u32, u32)>,
+    symbols: &'static [u8],
+    names: &'static [u8],
+}
+
+const SYMBOL: usize = 24;
+
+pub fn begin(bias: usize, code: Range<usize>) {
+    let mut program = Program {
+        bias,
+        code,
+        functions: Vec::new(),
+        symbols: &[],
+        names: &[],
+    };
+    // One that is stripped has none.
+    let _ = program.find_functions();
+    PROGRAM.store(Box::into_raw(Box::new(program)), Ordering::Release);
+}
+
+impl Program {
+    fn find_functions(&mut self) -> Option<()> {
+        const FUNCTION: u8 = 2;
+        let sections = Sections::of_program()?;
+        let table = sections.find(&[b".symtab"])?;
+        let names = sections.get(table.link)?;
+        self.symbols = sections.map(&table)?;
+        self.names = sections.map(&names)?;
+        for (nth, symbol) in self.symbols.chunks_exact(SYMBOL).enumerate() {
+            let is_function = symbol.get(4).is_some_and(|kind| kind & 0xf == FUNCTION);
+            let begins = word(symbol, 8).filter(|&begins| is_function && begins != 0);
+            let place = begins.and_then(|begins| u32::try_from(begins).ok());
+            self.functions.extend(place.zip(u32::try_from(nth).ok()));
+        }
+        // Of several at one place the first counts: which one that is, the linker has said.
+        self.functions.sort_unstable();
+        self.functions.dedup_by_key(|(begins, _)| *begins);
+        Some(())
+    }
+
+    /// By what a function is known that is running at `at`, and begins at `start`.
+    fn known(&self, at: usize, start: usize) -> u64 {
+        let place = |address: usize| address.wrapping_sub(self.bias);
+        self.name_at(place(at))
+            .map_or(place(start) as u64, |name| mixed_text(0, name))
+    }
+
+    fn name_at(&self, place: usize) -> Option<&'static [u8]> {
+        let place = u32::try_from(place).ok()?;
+        let behind = self
+            .functions
+            .partition_point(|(begins, _)| *begins <= place);
+        let (begins, nth) = *self.functions.get(behind.checked_sub(1)?)?;
+        let symbol = self.symbols.get((nth as usize).checked_mul(SYMBOL)?..)?;
+        let length = word(symbol, 16)?;
+        if (place - begins) as usize >= length.max(1) {
+            return None;
+        }
+        let name = self.names.get(number(symbol, 0)? as usize..)?;
+        let end = name.iter().position(|&byte| byte == 0)?;
+        Some(without_hash(name.get(..end)?))
+    }
+}
+
+/// A mangled name ends with a hash, which is another one in each build: `17h…E`, and what the
+/// linker's optimizer has put behind that.
+fn without_hash(name: &[u8]) -> &[u8] {
+    const DIGITS: usize = 16;
+    let is_hash = |at: &[u8]| {
+        let digits = at.strip_prefix(b"17h");
+        digits.is_some_and(|digits| {
+            digits.get(DIGITS) == Some(&b'E') && digits[..DIGITS].iter().all(u8::is_ascii_hexdigit)
+        })
+    };
+    let ends = (0..name.len()).rev().find(|&at| is_hash(&name[at..]));
+    ends.map_or(name, |end| &name[..end])
+}
+
+/// What was seen of the frames so far.
+struct Frames {
+    program: &'static Program,
+    hash: u64,
+    functions: usize,
+    others: usize,
+}
+
+extern "C" fn look(context: *mut c_void, frames: *mut c_void) -> c_int {
+    // SAFETY: what `caller` has given, and what the unwinder has.
+    let (frames, at, start) = unsafe {
+        let (returns, start) = (_Unwind_GetIP(context), _Unwind_GetRegionStart(context));
+        // It may return to behind a function that does not.
+        (
+            &mut *frames.cast::<Frames>(),
+            returns.wrapping_sub(1),
+            start,
+        )
+    };
+    match frames.program.code.contains(&at) {
+        true => {
+            frames.hash = mixed(frames.hash, frames.program.known(at, start));
+            frames.functions += 1;
+        }
+        // Ours, by which the task runs, or a library that has called it.
+        false if frames.functions > 0 => return DONE,
+        false => frames.others += 1,
+    }
+    match frames.functions < FUNCTIONS && frames.others < OTHERS {
+        true => ON,
+        false => DONE,
+    }
+}
+
+/// What code asks; `None`: no task of tokio runs here, or it works on no request.
+pub fn caller() -> Option<Caller> {
+    let task = super::running();
+    if task == 0 || turns::current() == 0 {
+        return None;
+    }
+    // SAFETY: it is set once, and stays.
+    let program = unsafe { PROGRAM.load(Ordering::Acquire).as_ref() }?;
+    let mut frames = Frames {
+        program,
+        hash: works::line(task),
+        functions: 0,
+        others: 0,
+    };
+    // SAFETY: the function takes what it is given here.
+    unsafe { _Unwind_Backtrace(look, (&raw mut frames).cast()) };
+    Some(Caller::of(frames.hash))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_is_known_by_its_name_in_each_build() {
+        let name = b"_ZN5hyper5proto2h14role6Server17h0123456789abcdefE";
+        assert_eq!(without_hash(name), b"_ZN5hyper5proto2h14role6Server");
+        let optimized = b"_ZN5tokio4poll17h25622176752eeddfE.llvm.10421135154880654134";
+        assert_eq!(without_hash(optimized), b"_ZN5tokio4poll");
+        for other in [
+            &b"main"[..],
+            b"_RNvCs1234_7mycrate3foo",
+            b"_ZN17harmlessE",
+            b"",
+        ] {
+            assert_eq!(without_hash(other), other);
+        }
+    }
+}
