@@ -16,15 +16,18 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use hindcast_execlog::board;
-use hindcast_execlog::config::{descriptors, follow};
+use hindcast_execlog::config::{BeginsAt, descriptors, follow};
 use hindcast_execlog::files::is_first;
 use hindcast_execlog::handover::{Answer, Connection};
 
+use crate::checkpoint::{BeingTaken, Checkpoint};
 use crate::configure;
 use crate::error::{ExecError, system};
 use crate::follow::{end, ends, is_lost};
 use crate::keeper::Keeper;
 use crate::launch::{self, Manner, Stage};
+use crate::preflight;
+use crate::recording::Recording;
 use crate::replay::{self, Replayable};
 use crate::report::{self, Report};
 use crate::run::{self, Prepared, RecordOptions};
@@ -127,6 +130,7 @@ impl Leader {
 /// The copy of a program whose log comes from elsewhere.
 pub struct Follower {
     pub pid: libc::pid_t,
+    folder: PathBuf,
     program: PathBuf,
     stage: Stage,
     connections: OwnedFd,
@@ -151,10 +155,37 @@ pub fn check(folder: &Path) -> Result<(), ExecError> {
     replay::replayable(folder).map(drop)
 }
 
+/// Whether a follower can begin at this checkpoint here.
+pub fn can_begin_at(folder: &Path, from: &Checkpoint) -> Result<bool, ExecError> {
+    let recording = Recording::open(folder)?;
+    Ok(from.elsewhere().is_some() && from.is_usable(&recording, &preflight::here()))
+}
+
+/// Starts a process that becomes the one of the checkpoint.
+fn begin_at(
+    from: &Checkpoint,
+    folder: &Path,
+    recording: &Recording,
+    stage: &mut Stage,
+) -> Result<libc::pid_t, ExecError> {
+    let unreadable = system("the checkpoint cannot be read");
+    from.hand_over(stage).map_err(unreadable)?;
+    let unmade = system("the descriptors of the checkpoint cannot be made");
+    from.hand_over_descriptors(stage, folder).map_err(unmade)?;
+    let mut image = from.image(recording);
+    image.folder = from.elsewhere().map(|own| own.folder.as_path().into());
+    Ok(launch::start(&image, stage, Manner::Bound)?)
+}
+
 impl Follower {
-    /// Starts it. The first files of the log must be there. `is_kept`: the log stays, and the
-    /// follower writes it on when it goes on.
-    pub fn start(folder: &Path, is_kept: bool) -> Result<Follower, ExecError> {
+    /// Starts it, where `from` was if that is given. The first files of the log must be there, or
+    /// what the checkpoint needs of them. `is_kept`: the log stays, and the follower writes it on
+    /// when it goes on.
+    pub fn start(
+        folder: &Path,
+        from: Option<&Checkpoint>,
+        is_kept: bool,
+    ) -> Result<Follower, ExecError> {
         let Replayable {
             library,
             image,
@@ -169,11 +200,18 @@ impl Follower {
         };
         let (theirs, connections) =
             ends().map_err(system("no socket for connections can be made"))?;
+        if from.is_some() {
+            config.begins_at = BeginsAt::Checkpoint as u32;
+        }
         let mut stage = Stage::new(folder, config, &library, &own)?;
         stage.hand(theirs, descriptors::TABLE);
-        let pid = launch::start(&image, &stage, Manner::Bound)?;
+        let pid = match from {
+            Some(checkpoint) => begin_at(checkpoint, folder, &recording, &mut stage)?,
+            None => launch::start(&image, &stage, Manner::Bound)?,
+        };
         Ok(Follower {
             pid,
+            folder: folder.to_owned(),
             program: image.path,
             stage,
             connections,
@@ -202,6 +240,16 @@ impl Follower {
             let log = format!("{image}/t{}", thread.thread);
             thread.event + 1 >= events.get(&log).copied().unwrap_or(0)
         })
+    }
+
+    /// Begins to take a checkpoint of it.
+    pub fn take(&self) -> std::io::Result<BeingTaken> {
+        let board = self
+            .stage
+            .board_file()
+            .ok_or(std::io::ErrorKind::NotFound)?;
+        let board = board.try_clone_to_owned()?;
+        Ok(BeingTaken::begin(self.folder.clone(), self.pid, board))
     }
 
     /// The log has become too large to be kept: what was replayed is given back, and the follower

@@ -63,11 +63,33 @@ pub struct Interface {
     pub library: Vec<u8>,
 }
 
+/// Descriptors of a program that begins in its middle.
+#[derive(Default)]
+pub struct Opened {
+    /// Under which numbers it has what, each of which has a higher number here.
+    pub files: Vec<(OwnedFd, RawFd)>,
+    pub watches: Vec<Watch>,
+    /// Of the standard ones, those that it has not.
+    pub closed: Vec<RawFd>,
+    /// Its limits, by resource.
+    pub limits: Vec<(u32, libc::rlimit)>,
+}
+
+/// What one of its sets watches, by its own numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch {
+    pub set: RawFd,
+    pub member: RawFd,
+    pub events: u32,
+    pub data: u64,
+}
+
 /// What the process inherits, ready to be handed over.
 pub struct Stage {
     /// Which file becomes which descriptor.
     descriptors: Vec<(OwnedFd, RawFd)>,
     preload: String,
+    opened: Opened,
     /// Where the runtime reports.
     pub board: Mapped<Board>,
 }
@@ -129,6 +151,7 @@ impl Stage {
         Ok(Stage {
             descriptors: handed,
             preload,
+            opened: Opened::default(),
             board: shared,
         })
     }
@@ -136,6 +159,11 @@ impl Stage {
     /// Hands over one more descriptor.
     pub fn hand(&mut self, file: OwnedFd, number: RawFd) {
         self.descriptors.push((file, number));
+    }
+
+    /// The program has these from the beginning.
+    pub fn hand_opened(&mut self, opened: Opened) {
+        self.opened = opened;
     }
 
     /// Nothing more is started with this one.
@@ -177,7 +205,8 @@ impl Stage {
         // SAFETY: plain system calls on values of this function.
         unsafe {
             check(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit))?;
-            let needed = descriptors::END as libc::rlim_t;
+            let highest = self.opened.files.iter().map(|(_, number)| number + 1).max();
+            let needed = descriptors::END.max(highest.unwrap_or(0)) as libc::rlim_t;
             let raised = libc::rlimit {
                 rlim_cur: limit.rlim_cur.max(needed),
                 rlim_max: limit.rlim_max,
@@ -190,9 +219,51 @@ impl Stage {
                     check(libc::dup2(file.as_raw_fd(), *descriptor))?;
                 }
             }
+            self.opened.hand_over()?;
             check(libc::setrlimit(libc::RLIMIT_NOFILE, &limit))?;
+            for (resource, limit) in &self.opened.limits {
+                check(libc::setrlimit(*resource, limit))?;
+            }
         }
         Ok(())
+    }
+}
+
+impl Opened {
+    /// Runs in a forked child: only what is safe there.
+    fn hand_over(&self) -> io::Result<()> {
+        // SAFETY: plain system calls on values of this function.
+        unsafe {
+            for (file, number) in &self.files {
+                check(libc::dup2(file.as_raw_fd(), *number))?;
+            }
+            for number in &self.closed {
+                libc::close(*number);
+            }
+            for watch in &self.watches {
+                let mut event = libc::epoll_event {
+                    events: watch.events,
+                    u64: watch.data,
+                };
+                let (set, add) = (watch.set, libc::EPOLL_CTL_ADD);
+                check(libc::epoll_ctl(set, add, watch.member, &mut event))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Another number of what this process needs while it hands these over: none of theirs.
+    fn out_of_the_way(&self, file: OwnedFd) -> io::Result<OwnedFd> {
+        let Some(highest) = self.files.iter().map(|(_, number)| *number).max() else {
+            return Ok(file);
+        };
+        let above = highest.max(descriptors::END) + 1;
+        // SAFETY: numbers; a fresh descriptor, owned from here on.
+        unsafe {
+            let moved = libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, above);
+            check(moved)?;
+            Ok(OwnedFd::from_raw_fd(moved))
+        }
     }
 }
 
@@ -412,6 +483,14 @@ pub fn start(image: &Image, stage: &Stage, manner: Manner) -> Result<libc::pid_t
         source,
     })?;
     let (mut failure, report) = pipe()?;
+    let out_of_the_way = |file: File| {
+        let moved = stage.opened.out_of_the_way(file.into());
+        moved.map_err(|source| LaunchError::System {
+            what: "making room for descriptors",
+            source,
+        })
+    };
+    let (null, report) = (out_of_the_way(null)?, out_of_the_way(report)?);
     let launcher = std::process::id() as libc::pid_t;
 
     // SAFETY: the child makes only system calls until it has become the program.

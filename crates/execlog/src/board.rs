@@ -32,6 +32,8 @@ pub struct Slot {
     pub function: AtomicU32,
     /// Events replayed so far: the thread's logical time.
     pub event: AtomicU64,
+    /// Of its log, in bytes, what is before is not looked at again.
+    pub position: AtomicU64,
     pub awaited_thread: AtomicU64,
     pub awaited_acquisition: AtomicU64,
     /// 1 once its log says no more, while it has not asked for more.

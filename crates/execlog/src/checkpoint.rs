@@ -2,11 +2,12 @@
 //! writes from outside and the runtime becomes again from inside.
 //!
 //! ```text
-//!   Image   Region, Region, …   Run, Run, …   names   (to the next page)   the pages of all runs
+//!   Image   Region, …   Run, …   numbers   names   (to the next page)   the pages of all runs
 //! ```
 //!
 //! A region is a mapping, a run is a part of one whose bytes the file has. What else the regions
-//! hold is what the kernel puts there when they are mapped: zeros, or a file's bytes.
+//! hold is what the kernel puts there when they are mapped: zeros, or a file's bytes. The numbers
+//! are groups of users and descriptors, of a follower whose leader is elsewhere.
 
 use crate::VERSION;
 
@@ -31,6 +32,23 @@ pub struct Image {
     pub runtime: u64,
     /// Where the heap by `brk` ends; zero if there is none.
     pub heap_end: u64,
+    pub settings: Settings,
+}
+
+/// What a follower whose leader is elsewhere has set in the kernel, as its leader has.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// 0: it is no such follower, and nothing of this is its own.
+    pub are_own: u32,
+    pub umask: u32,
+    /// The real, the effective and the saved ones.
+    pub users: [u32; 3],
+    pub groups: [u32; 3],
+    /// How many of the numbers are further groups.
+    pub further: u32,
+    /// How many behind them are descriptors that are closed when another image is executed.
+    pub closing: u32,
 }
 
 /// How a region comes to be there again.
@@ -48,6 +66,8 @@ pub enum Source {
     /// It is there already, and is not the process's to write: the launcher's board, the kernel's
     /// data.
     Untouched = 4,
+    /// A shared mapping of a file, which the process only reads.
+    Shared = 5,
 }
 
 #[repr(C)]
@@ -80,6 +100,7 @@ pub struct Plan<'a> {
     pub image: &'a Image,
     pub regions: &'a [Region],
     pub runs: &'a [Run],
+    numbers: &'a [u32],
     names: &'a [u8],
 }
 
@@ -96,6 +117,7 @@ impl Image {
             vdso: 0,
             runtime: 0,
             heap_end: 0,
+            settings: Settings::default(),
         }
     }
 
@@ -108,7 +130,17 @@ impl Image {
         let names = self.names as usize;
         let regions = self.regions as usize * size_of::<Region>();
         let runs = self.runs as usize * size_of::<Run>();
-        (size_of::<Image>() + regions + runs + names).next_multiple_of(PAGE)
+        (size_of::<Image>() + regions + runs + self.settings.bytes() + names).next_multiple_of(PAGE)
+    }
+}
+
+impl Settings {
+    fn numbers(&self) -> usize {
+        self.further as usize + self.closing as usize
+    }
+
+    fn bytes(&self) -> usize {
+        self.numbers() * size_of::<u32>()
     }
 }
 
@@ -119,6 +151,7 @@ impl Source {
             2 => Source::File,
             3 => Source::There,
             4 => Source::Untouched,
+            5 => Source::Shared,
             _ => Source::Memory,
         }
     }
@@ -141,11 +174,13 @@ impl<'a> Plan<'a> {
         let image = image.first().filter(|image| image.is_valid())?;
         let (regions, rest) = split::<Region>(rest, image.regions as usize)?;
         let (runs, rest) = split::<Run>(rest, image.runs as usize)?;
+        let (numbers, rest) = split::<u32>(rest, image.settings.numbers())?;
         let names = rest.get(..image.names as usize)?;
         Some(Plan {
             image,
             regions,
             runs,
+            numbers,
             names,
         })
     }
@@ -156,12 +191,25 @@ impl<'a> Plan<'a> {
         std::ffi::CStr::from_bytes_until_nul(names).ok()
     }
 
+    /// Further groups of the process, and descriptors that are closed when another image is
+    /// executed.
+    pub fn numbers(&self) -> (&'a [u32], &'a [u32]) {
+        self.numbers.split_at(self.image.settings.further as usize)
+    }
+
     /// The plan as it lies in the file.
-    pub fn write(image: &Image, regions: &[Region], runs: &[Run], names: &[u8]) -> Vec<u8> {
+    pub fn write(
+        image: &Image,
+        regions: &[Region],
+        runs: &[Run],
+        numbers: &[u32],
+        names: &[u8],
+    ) -> Vec<u8> {
         let mut made = Vec::with_capacity(image.plan_bytes());
         made.extend(bytes_of(std::slice::from_ref(image)));
         made.extend(bytes_of(regions));
         made.extend(bytes_of(runs));
+        made.extend(bytes_of(numbers));
         made.extend(names);
         made.resize(image.plan_bytes(), 0);
         made
@@ -173,6 +221,7 @@ trait Plain: Copy {}
 impl Plain for Image {}
 impl Plain for Region {}
 impl Plain for Run {}
+impl Plain for u32 {}
 
 fn split<T: Plain>(bytes: &[u8], count: usize) -> Option<(&[T], &[u8])> {
     let length = size_of::<T>().checked_mul(count)?;
@@ -214,8 +263,9 @@ mod tests {
             offset: 4096,
         }];
         let names = b"none\0p0/t0\0";
-        let image = Image::new(regions.len(), runs.len(), names.len());
-        let written = Plan::write(&image, &regions, &runs, names);
+        let mut image = Image::new(regions.len(), runs.len(), names.len());
+        (image.settings.further, image.settings.closing) = (1, 2);
+        let written = Plan::write(&image, &regions, &runs, &[65534, 7, 9], names);
         assert_eq!(written.len(), PAGE);
         let words = in_words(&written);
         let bytes = bytes_of_words(&words);
@@ -223,6 +273,7 @@ mod tests {
         assert_eq!(plan.regions, regions);
         assert_eq!(plan.runs, runs);
         assert_eq!(plan.name(&plan.regions[0]), Some(c"p0/t0"));
+        assert_eq!(plan.numbers(), (&[65534][..], &[7, 9][..]));
         assert_eq!(plan.regions[0].source(), Source::File);
         assert!(Plan::of(&bytes[..64]).is_none(), "cut off");
         let mut other = words.clone();

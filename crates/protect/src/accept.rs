@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use hindcast_exec::apart;
+use hindcast_exec::checkpoint::Checkpoint;
 use hindcast_exec::recording::Recording;
 use hindcast_exec::report::Report;
 use hindcast_execlog::board::ReportKind;
@@ -14,12 +15,12 @@ use crate::message::VERSION;
 use crate::network;
 use crate::terms::Terms;
 
-/// The device that gets the address, and the program.
+/// The device that gets the address, the program, and where its copy begins.
 pub fn accept(
     (listen, terms, device): (&str, &Terms, Option<&str>),
     folder: &Path,
     hello: &Hello,
-) -> Result<(String, String), ProtectError> {
+) -> Result<(String, String, Option<Checkpoint>), ProtectError> {
     let to = || listen.to_owned();
     if hello.version != VERSION {
         return Err(ProtectError::OtherVersion { to: to() });
@@ -37,13 +38,27 @@ pub fn accept(
             .map_err(system("keeping what is to run"))?;
     }
     apart::check(folder)?;
+    let from = checkpoint(folder, hello)?;
     network::forget_connections(&terms.address)?;
     let recording = Recording::open(folder).map_err(hindcast_exec::error::ExecError::from)?;
     let device = match device {
         Some(device) => device.to_owned(),
         None => network::device_of(hello.channel.local()?)?,
     };
-    Ok((device, recording.path.lossy().into_owned()))
+    Ok((device, recording.path.lossy().into_owned(), from))
+}
+
+/// The checkpoint at which the copy is to begin, of which more comes with the log.
+fn checkpoint(folder: &Path, hello: &Hello) -> Result<Option<Checkpoint>, ProtectError> {
+    let Some((number, about)) = &hello.checkpoint else {
+        return Ok(None);
+    };
+    let kept = Checkpoint::announced(folder, *number, about);
+    let kept = kept.map_err(system("keeping what a checkpoint is of"))?;
+    match kept {
+        Some(checkpoint) if apart::can_begin_at(folder, &checkpoint)? => Ok(Some(checkpoint)),
+        _ => Err(ProtectError::OtherCheckpoint),
+    }
 }
 
 /// To who wants a backup for the program that runs here.

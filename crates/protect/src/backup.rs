@@ -24,12 +24,13 @@ use hindcast_execlog::handover::{self, Answer};
 use crate::accept::{accept, no_program, refuse, why};
 use crate::book::{Book, Ends};
 use crate::channel::{Channel, run_first, wait};
+use crate::checkpoints::Checkpoints;
 use crate::doors::{self, Doors, Hello, Visit};
 use crate::error::{ProtectError, in_one_line, system};
 use crate::message::{Standing, Status, ToBackup, ToPrimary};
 use crate::network::{self, Rule};
 use crate::packet::Packet;
-use crate::repair::{self, Progress, Repaired};
+use crate::repair::{self, Progress, Repaired, client_of};
 use crate::running::{Running, Runs};
 use crate::store::Store;
 use crate::terms::{self, Taken, Terms, clean_up};
@@ -47,6 +48,8 @@ pub struct BackupOptions {
     pub detect: Duration,
     /// For a primary that ends by itself: wait for the next one.
     pub again: bool,
+    /// How far apart checkpoints of the copy are taken; zero: none are.
+    pub checkpoint_every: Duration,
 }
 
 /// What is worth saying.
@@ -64,6 +67,10 @@ pub enum Notice {
     CaughtUp,
     /// The primary was lost before that.
     TooEarly(Reason),
+    /// The copy begins at a checkpoint, after so many events.
+    BeginsAt(u64),
+    /// Why no more checkpoints are taken.
+    NoCheckpoints(String),
     /// The log is larger than what is kept, in bytes: should the program go on here, it can have no
     /// backup.
     LogDropped(u64),
@@ -212,6 +219,7 @@ struct Backup<'a> {
     store: Store,
     book: Book,
     follower: Option<Follower>,
+    checkpoints: Checkpoints,
     heard: Instant,
     is_dropped: bool,
     /// `None`: it may take over.
@@ -250,7 +258,7 @@ impl<'a> Backup<'a> {
     ) -> Option<Backup<'a>> {
         let own = (&*options.listen, &options.terms, options.device.as_deref());
         match accept(own, folder, &hello) {
-            Ok((device, program)) => {
+            Ok((device, program, from)) => {
                 hello.channel.put(&ToPrimary::Ready);
                 let _ = hello.channel.flush();
                 say(Notice::Follows {
@@ -258,6 +266,9 @@ impl<'a> Backup<'a> {
                     from: hello.from,
                     runs: hello.runs,
                 });
+                if let Some(from) = &from {
+                    say(Notice::BeginsAt(from.progress()));
+                }
                 Some(Backup {
                     options,
                     folder,
@@ -267,6 +278,7 @@ impl<'a> Backup<'a> {
                     store: Store::new(folder),
                     book: Book::default(),
                     follower: None,
+                    checkpoints: Checkpoints::new(options.checkpoint_every, from),
                     heard: Instant::now(),
                     is_dropped: false,
                     catches_up: hello.runs.then(|| CatchesUp {
@@ -384,7 +396,7 @@ impl<'a> Backup<'a> {
         }
         let silence = looked.saturating_duration_since(self.heard);
         // Before the program runs there is much to do there, and nobody to answer.
-        let limit = match (self.catches_up.is_some(), self.store.has_begun()) {
+        let limit = match (self.catches_up.is_some(), self.follower.is_some()) {
             (true, _) => self.options.detect.max(SILENCE),
             (false, true) => self.options.detect,
             (false, false) => self.options.detect.max(START),
@@ -464,13 +476,21 @@ impl<'a> Backup<'a> {
             return Ok(());
         }
         let Some(follower) = &self.follower else {
-            if self.store.has_begun() {
-                self.follower = Some(Follower::start(self.folder, !self.is_given_back)?);
+            let from = self.checkpoints.latest();
+            if self.store.has_begun(from) {
+                let started = Follower::start(self.folder, from, !self.is_given_back)?;
+                self.follower = Some(started);
             }
             return Ok(());
         };
         let keep = self.options.terms.keep;
-        if self.store.bytes > keep && !std::mem::replace(&mut self.is_given_back, true) {
+        if self.catches_up.is_none() && !self.is_given_back {
+            let ended = self.checkpoints.look(follower, &mut self.store);
+            ended
+                .into_iter()
+                .for_each(|why| say(Notice::NoCheckpoints(why)));
+        }
+        if self.store.kept() > keep && !std::mem::replace(&mut self.is_given_back, true) {
             follower.let_log_go();
             say(Notice::LogDropped(keep));
         }
@@ -499,12 +519,14 @@ impl<'a> Backup<'a> {
     }
 
     fn end_follower(&mut self) {
+        self.checkpoints.end(&mut self.store);
         if let Some(follower) = self.follower.take() {
             follower.end();
         }
     }
 
     fn let_follower_end(&mut self) {
+        self.checkpoints.end(&mut self.store);
         let Some(follower) = self.follower.take() else {
             return;
         };
@@ -539,6 +561,7 @@ impl<'a> Backup<'a> {
     /// Has the follower go on, with the connections and the address of the primary.
     fn take_over(&mut self, begun: Instant, signals: &Signals) -> Result<Takeover, String> {
         let text = |error: ProtectError| in_one_line(&error);
+        self.checkpoints.end(&mut self.store);
         let Some(follower) = &self.follower else {
             return Err("the program had not begun".to_owned());
         };
@@ -740,6 +763,7 @@ impl<'a> Backup<'a> {
             took: Some(takeover.took),
             files: std::mem::take(&mut self.files),
             folder: self.folder.to_owned(),
+            from: self.checkpoints.latest().cloned(),
             is_recorded: takeover.is_recorded,
         };
         let taken = Taken::take(&terms.address, &self.device)?;
@@ -771,17 +795,4 @@ fn wait_until_it_leads(
         std::thread::sleep(Duration::from_micros(200));
     }
     Ok(())
-}
-
-fn client_of(connection: &handover::Connection) -> Option<SocketAddrV4> {
-    let peer = connection.peer.get(..connection.peer_length as usize)?;
-    let family = u16::from_ne_bytes(peer.get(..2)?.try_into().ok()?);
-    let port = u16::from_be_bytes(peer.get(2..4)?.try_into().ok()?);
-    let ip: [u8; 4] = match i32::from(family) {
-        libc::AF_INET => peer.get(4..8)?.try_into().ok()?,
-        // An IPv4 address as one of IPv6.
-        libc::AF_INET6 => peer.get(20..24)?.try_into().ok()?,
-        _ => return None,
-    };
-    Some(SocketAddrV4::new(ip.into(), port))
 }

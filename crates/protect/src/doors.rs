@@ -30,6 +30,7 @@ pub struct Hello {
     pub version: u32,
     pub runs: bool,
     pub files: Vec<(String, Vec<u8>)>,
+    pub checkpoint: Option<(u64, Vec<u8>)>,
     pub address: String,
 }
 
@@ -82,6 +83,7 @@ impl Doors {
                     version,
                     runs,
                     files,
+                    checkpoint,
                     address,
                 })) => {
                     visit = Some(Visit::Hello(Hello {
@@ -90,6 +92,7 @@ impl Doors {
                         version,
                         runs,
                         files,
+                        checkpoint,
                         address,
                     }));
                 }

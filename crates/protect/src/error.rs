@@ -48,6 +48,8 @@ pub enum ProtectError {
     Listen(String, #[source] io::Error),
     #[error("the backup has another address: {theirs}, this is {ours}")]
     OtherAddress { ours: String, theirs: String },
+    #[error("the checkpoint was taken on another kernel or processor, and the log before is gone")]
+    OtherCheckpoint,
 }
 
 impl ProtectError {
@@ -83,6 +85,9 @@ impl ProtectError {
                     .to_owned()
             }
             Self::Listen(..) => "choose another port, or end who has it".to_owned(),
+            Self::OtherCheckpoint => {
+                "start a backup on a machine like the one on which the program runs".to_owned()
+            }
             Self::OtherAddress { .. } => "give both ends the same --address".to_owned(),
             Self::System { .. } => String::new(),
         }

@@ -22,6 +22,8 @@ pub struct Introduction {
     pub runs: bool,
     /// Files of the recording that were there before it ran.
     pub files: Vec<(String, Vec<u8>)>,
+    /// Where its log begins: the number of a checkpoint, and what that is of.
+    pub checkpoint: Option<(u64, Vec<u8>)>,
 }
 
 /// Says what is to be followed, and hears whether the backup can. The address of this end.
@@ -46,6 +48,7 @@ pub fn introduce(what: Introduction) -> Result<(Channel, Ipv4Addr), ProtectError
         version: VERSION,
         runs: what.runs,
         files: what.files,
+        checkpoint: what.checkpoint,
         address: what.address.to_string(),
     });
     let deadline = Instant::now() + Duration::from_secs(10);

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   introduces   in a thread of its own, for it may take long
-//!   catches up   is sent the log from its beginning, and replays it; answers are not held, and the
+//!   catches up   is sent the log from its beginning, or a checkpoint and the log from there,
+//!                and replays it; answers are not held, and the
 //!                backup must not take over
 //!   is close     it has replayed all that there was within the last second: the caller holds
 //!                answers from here on
@@ -10,10 +11,15 @@
 //!
 //! Whatever fails until then, the program runs on as it did.
 
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
+
+use hindcast_exec::checkpoint::Checkpoint;
 
 use crate::channel::Channel;
 use crate::error::{ProtectError, in_one_line};
@@ -28,6 +34,8 @@ const SILENCE: Duration = Duration::from_secs(10);
 const TELL_EVERY: Duration = Duration::from_millis(500);
 /// Bytes of the log that are read at once, and that may wait to be sent.
 const AT_ONCE: u64 = 4 << 20;
+/// Bytes of a checkpoint in one message.
+const PIECE: u64 = 1 << 20;
 
 pub struct Joining {
     pub to: String,
@@ -39,6 +47,8 @@ pub struct Joining {
     /// Where the log is, and up to how many bytes it is kept.
     folder: PathBuf,
     keep: u64,
+    /// What the log begins with.
+    from: Option<Checkpoint>,
 }
 
 enum Stage {
@@ -49,6 +59,8 @@ enum Stage {
 
 struct CatchingUp {
     channel: Channel,
+    /// What is left of a checkpoint.
+    image: VecDeque<(String, File)>,
     shipper: Shipper,
     mark: u64,
     /// When it was asked whether it has replayed everything.
@@ -80,7 +92,12 @@ const AGAIN: &str = "start it again, and attach it again";
 
 impl Joining {
     /// `keep`: up to how many bytes the log in `folder` is kept.
-    pub fn begin(what: Introduction, (folder, keep): (&Path, u64), visitor: Channel) -> Joining {
+    pub fn begin(
+        what: Introduction,
+        (folder, keep): (&Path, u64),
+        from: Option<Checkpoint>,
+        visitor: Channel,
+    ) -> Joining {
         let to = what.to.clone();
         let (says, hears) = channel();
         std::thread::spawn(move || {
@@ -95,6 +112,7 @@ impl Joining {
             told: Instant::now(),
             folder: folder.to_owned(),
             keep,
+            from,
         }
     }
 
@@ -114,9 +132,15 @@ impl Joining {
                 Err(TryRecvError::Disconnected) => failed("it could not be asked", AGAIN),
                 Ok(Err(error)) => failed(in_one_line(&error), &error.hint()),
                 Ok(Ok(channel)) => {
+                    let from = self.from.as_ref();
+                    let image = from.map_or_else(|| Ok(VecDeque::new()), Checkpoint::files);
+                    let Ok(image) = image else {
+                        return failed("its checkpoint cannot be read", AGAIN);
+                    };
                     self.stage = Stage::CatchesUp(Box::new(CatchingUp {
                         channel,
-                        shipper: Shipper::new(&self.folder, self.keep),
+                        image,
+                        shipper: Shipper::new(&self.folder, self.keep, from),
                         mark: 0,
                         asked: None,
                         heard: Instant::now(),
@@ -213,9 +237,31 @@ impl CatchingUp {
         }
     }
 
+    /// Before the log.
+    fn send_image(&mut self) -> io::Result<()> {
+        while let Some((name, file)) = self.image.front_mut()
+            && (self.channel.waiting() as u64) < AT_ONCE
+        {
+            let offset = file.stream_position()?;
+            let mut bytes = Vec::new();
+            file.take(PIECE).read_to_end(&mut bytes)?;
+            match bytes.is_empty() {
+                true => drop(self.image.pop_front()),
+                false => self.channel.put(&ToBackup::Bytes {
+                    name: name.clone(),
+                    offset,
+                    bytes,
+                }),
+            }
+        }
+        Ok(())
+    }
+
     fn send(&mut self, progress: &mut Progress) -> Result<(), String> {
+        self.send_image()
+            .map_err(|error| format!("the checkpoint cannot be sent: {error}"))?;
         let channel = &mut self.channel;
-        if (channel.waiting() as u64) < AT_ONCE {
+        if self.image.is_empty() && (channel.waiting() as u64) < AT_ONCE {
             let collected = self
                 .shipper
                 .collect(Some(AT_ONCE), &mut |message| channel.put(&message));

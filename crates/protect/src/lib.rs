@@ -28,6 +28,7 @@ pub mod accept;
 pub mod backup;
 pub mod book;
 pub mod channel;
+pub mod checkpoints;
 pub mod doors;
 pub mod error;
 pub mod introduce;

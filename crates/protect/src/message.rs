@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::book::Entry;
 
 /// Of this crate's messages. Both ends must be the same.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// How often a primary says at least that it is there.
 pub const ALIVE_EVERY: Duration = Duration::from_millis(20);
@@ -24,6 +24,9 @@ pub enum ToBackup {
         runs: bool,
         /// Files of the recording that are there before it runs.
         files: Vec<(String, Vec<u8>)>,
+        /// At which checkpoint the follower begins: its number, and what it is of. The log comes
+        /// from there on.
+        checkpoint: Option<(u64, Vec<u8>)>,
         address: String,
     },
     /// Bytes of a file of the log.

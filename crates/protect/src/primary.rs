@@ -51,6 +51,7 @@ pub fn run(options: &PrimaryOptions, say: &mut dyn FnMut(Notice)) -> Result<Outc
         address: address.clone(),
         runs: false,
         files: files.clone(),
+        checkpoint: None,
     })?;
     let device = match &options.device {
         Some(device) => device.clone(),
@@ -72,6 +73,7 @@ pub fn run(options: &PrimaryOptions, say: &mut dyn FnMut(Notice)) -> Result<Outc
         took: None::<Duration>,
         files,
         folder,
+        from: None,
         is_recorded: true,
     };
     let protector = Protector {

@@ -13,6 +13,8 @@ use std::io;
 use std::net::SocketAddrV4;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
+use hindcast_execlog::handover;
+
 use crate::book::{CLOCK_AHEAD_MS, Connection};
 use crate::packet;
 use crate::wire::Wire;
@@ -317,4 +319,18 @@ impl Repaired {
         // SAFETY: numbers only.
         done(unsafe { libc::shutdown(self.socket.as_raw_fd(), way) })
     }
+}
+
+/// Who is at its other end, if the program has asked for it.
+pub fn client_of(connection: &handover::Connection) -> Option<SocketAddrV4> {
+    let peer = connection.peer.get(..connection.peer_length as usize)?;
+    let family = u16::from_ne_bytes(peer.get(..2)?.try_into().ok()?);
+    let port = u16::from_be_bytes(peer.get(2..4)?.try_into().ok()?);
+    let ip: [u8; 4] = match i32::from(family) {
+        libc::AF_INET => peer.get(4..8)?.try_into().ok()?,
+        // An IPv4 address as one of IPv6.
+        libc::AF_INET6 => peer.get(20..24)?.try_into().ok()?,
+        _ => return None,
+    };
+    Some(SocketAddrV4::new(ip.into(), port))
 }

@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use hindcast_exec::apart::Leader;
+use hindcast_exec::checkpoint::Checkpoint;
 use hindcast_exec::watch::{Ended, Signals};
 
 use crate::book::Book;
@@ -67,6 +68,8 @@ pub struct Runs {
     pub files: Vec<(String, Vec<u8>)>,
     /// Where its log is.
     pub folder: PathBuf,
+    /// What the log begins with; `None`: the program's beginning.
+    pub from: Option<Checkpoint>,
     pub is_recorded: bool,
 }
 
@@ -126,7 +129,7 @@ impl<'a> Running<'a> {
         taken: Taken,
     ) -> Running<'a> {
         let now = Instant::now();
-        let shipper = Shipper::new(&runs.folder, terms.keep);
+        let shipper = Shipper::new(&runs.folder, terms.keep, runs.from.as_ref());
         Running {
             terms,
             was_dropped: shipper.is_dropped(),
@@ -641,9 +644,11 @@ impl<'a> Running<'a> {
             address: self.terms.address.clone(),
             runs: true,
             files: self.runs.files.clone(),
+            checkpoint: self.runs.from.as_ref().and_then(Checkpoint::announcement),
         };
         let log = (&*self.runs.folder, self.terms.keep);
-        self.joining = Some(Joining::begin(introduction, log, visitor));
+        let from = self.runs.from.clone();
+        self.joining = Some(Joining::begin(introduction, log, from, visitor));
     }
 
     fn status(&self) -> Status {

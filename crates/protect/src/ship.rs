@@ -7,7 +7,7 @@
 //! log that has become larger is dropped, which means that it is given back to the file system as
 //! soon as it was sent.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -15,6 +15,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use hindcast_exec::checkpoint::{Checkpoint, Part};
 use hindcast_exec::mapped::Mapped;
 use hindcast_execlog::event::{LONG, padded};
 use hindcast_execlog::files::{End, is_first};
@@ -32,6 +33,8 @@ struct Log {
     name: String,
     file: File,
     header: Mapped<LogHeader>,
+    /// Where it begins for a backup.
+    begins: u64,
     /// Bytes of events that were sent, and counts as they were sent.
     sent: u64,
     /// How many of these end an event that was not sent as a whole yet.
@@ -49,15 +52,50 @@ struct Process {
     header: Mapped<ProcessHeader>,
     sent: Vec<u8>,
     logs: Vec<Log>,
+    /// The number of the next thread whose log is looked for.
+    next: u64,
 }
 
 pub struct Shipper {
     folder: PathBuf,
+    from: From,
     processes: Vec<Process>,
     known: HashSet<String>,
     /// Up to how many bytes the log is kept once it was sent.
     keep: u64,
     is_dropped: bool,
+}
+
+/// Where the log begins.
+#[derive(Clone, Debug, Default)]
+struct From {
+    /// The process image of a checkpoint; empty: none.
+    process: String,
+    parts: HashMap<u64, Part>,
+}
+
+impl From {
+    fn of(checkpoint: &Checkpoint) -> From {
+        let parts = checkpoint.elsewhere().map_or(&[][..], |own| &own.logs);
+        From {
+            process: checkpoint.process().to_owned(),
+            parts: parts.iter().map(|part| (part.thread, *part)).collect(),
+        }
+    }
+
+    /// From where on a log is needed. `None`: it is not.
+    fn begins(&self, process: &str, thread: u64) -> Option<u64> {
+        if process != self.process {
+            // An image before that one.
+            let is_before = is_first(process) && process.len() < self.process.len();
+            return (!is_before).then_some(0);
+        }
+        match self.parts.get(&thread) {
+            Some(part) if part.is_over => None,
+            Some(part) => Some(part.begins),
+            None => Some(0),
+        }
+    }
 }
 
 /// What there was to send.
@@ -69,9 +107,11 @@ pub struct Collected {
 }
 
 impl Shipper {
-    pub fn new(folder: &Path, keep: u64) -> Shipper {
+    /// `from`: what the log begins with.
+    pub fn new(folder: &Path, keep: u64, from: Option<&Checkpoint>) -> Shipper {
         Shipper {
             folder: folder.to_owned(),
+            from: from.map(From::of).unwrap_or_default(),
             processes: Vec::new(),
             known: HashSet::new(),
             keep,
@@ -87,8 +127,8 @@ impl Shipper {
     ) -> io::Result<Collected> {
         let mut room = at_most.unwrap_or(u64::MAX);
         let mut collected = Collected::default();
-        self.each(&mut |process, folder| {
-            let found = process.collect(folder, &mut room, put)?;
+        self.each(&mut |process, folder, from| {
+            let found = process.collect((folder, from), &mut room, put)?;
             collected.is_new |= found.is_new;
             collected.is_cut |= found.is_cut;
             Ok(())
@@ -99,8 +139,8 @@ impl Shipper {
 
     /// Sends nothing, as there is nobody: the log is kept, or dropped.
     pub fn pass_over(&mut self) -> io::Result<()> {
-        self.each(&mut |process, folder| {
-            process.open_logs(folder)?;
+        self.each(&mut |process, folder, from| {
+            process.open_logs(folder, from)?;
             process.logs.iter_mut().for_each(Log::pass_over);
             Ok(())
         })?;
@@ -126,7 +166,10 @@ impl Shipper {
         let logs = self.processes.iter().flat_map(|process| &process.logs);
         logs.fold((0, 0), |(all, sent), log| {
             let committed = log.header.committed.load(Ordering::Acquire);
-            (all + committed, sent + log.sent)
+            (
+                all + committed.saturating_sub(log.begins),
+                sent + log.sent - log.begins,
+            )
         })
     }
 
@@ -142,12 +185,12 @@ impl Shipper {
     /// Goes through all processes, also those that are found on the way.
     fn each(
         &mut self,
-        visit: &mut dyn FnMut(&mut Process, &Path) -> io::Result<()>,
+        visit: &mut dyn FnMut(&mut Process, &Path, &From) -> io::Result<()>,
     ) -> io::Result<()> {
         self.find("p0")?;
         let mut at = 0;
         while at < self.processes.len() {
-            visit(&mut self.processes[at], &self.folder)?;
+            visit(&mut self.processes[at], &self.folder, &self.from)?;
             let process = &self.processes[at];
             let name = &process.name;
             let children = process.header.children.load(Ordering::Acquire);
@@ -188,6 +231,7 @@ impl Shipper {
             header,
             sent: Vec::new(),
             logs: Vec::new(),
+            next: 0,
         });
         Ok(())
     }
@@ -196,7 +240,7 @@ impl Shipper {
 impl Process {
     fn collect(
         &mut self,
-        folder: &Path,
+        (folder, from): (&Path, &From),
         room: &mut u64,
         put: &mut dyn FnMut(ToBackup),
     ) -> io::Result<Collected> {
@@ -214,7 +258,7 @@ impl Process {
         // Before the logs: when it says that the process has ended, they are complete.
         let header = self.header.bytes();
         let changed = (header != self.sent).then(|| header.to_vec());
-        self.open_logs(folder)?;
+        self.open_logs(folder, from)?;
         for log in &mut self.logs {
             let found = log.collect(room, put)?;
             collected.is_new |= found.is_new;
@@ -234,13 +278,16 @@ impl Process {
         Ok(collected)
     }
 
-    fn open_logs(&mut self, folder: &Path) -> io::Result<()> {
-        let threads = self.header.threads.load(Ordering::Acquire) as usize;
-        while self.logs.len() < threads {
-            match Log::open(folder, &self.name, self.logs.len())? {
-                Some(log) => self.logs.push(log),
-                None => break,
+    fn open_logs(&mut self, folder: &Path, from: &From) -> io::Result<()> {
+        let threads = u64::from(self.header.threads.load(Ordering::Acquire));
+        while self.next < threads {
+            if let Some(begins) = from.begins(&self.name, self.next) {
+                match Log::open(folder, &self.name, (self.next, begins))? {
+                    Some(log) => self.logs.push(log),
+                    None => break,
+                }
             }
+            self.next += 1;
         }
         Ok(())
     }
@@ -248,7 +295,7 @@ impl Process {
 
 impl Log {
     /// `None`: it is not there yet.
-    fn open(folder: &Path, process: &str, thread: usize) -> io::Result<Option<Log>> {
+    fn open(folder: &Path, process: &str, (thread, begins): (u64, u64)) -> io::Result<Option<Log>> {
         let name = format!("{process}/t{thread}");
         let mut options = hindcast_private::options();
         let opened = options.read(true).write(true).open(folder.join(&name));
@@ -262,7 +309,8 @@ impl Log {
             name,
             file,
             header,
-            sent: 0,
+            begins,
+            sent: begins,
             rest: 0,
             entered: None,
             raised: None,
@@ -487,7 +535,7 @@ mod tests {
         let mut written = Written::new();
         let there = tempfile::tempdir().unwrap();
         let mut store = Store::new(there.path());
-        let mut shipper = Shipper::new(written.folder.path(), u64::MAX);
+        let mut shipper = Shipper::new(written.folder.path(), u64::MAX, None);
         assert!(ship(&mut shipper, &mut store));
         assert!(!ship(&mut shipper, &mut store), "nothing is new");
         written.event(100, b"abcd");
@@ -516,7 +564,28 @@ mod tests {
         written.count(2);
         ship(&mut shipper, &mut store);
         same(&written);
-        assert!(store.has_begun());
+        assert!(store.has_begun(None));
+    }
+
+    #[test]
+    fn behind_a_checkpoint_what_was_over_by_then_is_not_sent() {
+        let part = |thread, begins, is_over| Part {
+            thread,
+            begins,
+            ends: begins + 10,
+            is_over,
+        };
+        let parts = [part(0, 500, false), part(1, 900, true)];
+        let from = From {
+            process: "p0+".to_owned(),
+            parts: parts.into_iter().map(|part| (part.thread, part)).collect(),
+        };
+        assert_eq!(from.begins("p0", 0), None, "another image has come since");
+        assert_eq!(from.begins("p0+", 0), Some(500));
+        assert_eq!(from.begins("p0+", 1), None, "the thread had ended");
+        assert_eq!(from.begins("p0+", 2), Some(0), "it began since");
+        assert_eq!(from.begins("p0+.1", 0), Some(0), "a child");
+        assert_eq!(From::default().begins("p0", 0), Some(0), "no checkpoint");
     }
 
     #[test]
@@ -524,7 +593,7 @@ mod tests {
         let mut written = Written::new();
         let there = tempfile::tempdir().unwrap();
         let mut store = Store::new(there.path());
-        let mut shipper = Shipper::new(written.folder.path(), u64::MAX);
+        let mut shipper = Shipper::new(written.folder.path(), u64::MAX, None);
         // More than a piece, which ends within an event.
         written.log.set_len(4 << 20).unwrap();
         let payload = [7; 60_000];
@@ -563,7 +632,7 @@ mod tests {
     #[test]
     fn a_log_that_is_larger_than_what_is_kept_is_dropped() {
         let mut written = Written::new();
-        let mut shipper = Shipper::new(written.folder.path(), 100);
+        let mut shipper = Shipper::new(written.folder.path(), 100, None);
         written.event(100, &[1; 50]);
         written.count(1);
         shipper.pass_over().unwrap();

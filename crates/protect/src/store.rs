@@ -4,12 +4,15 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, chown, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use hindcast_exec::checkpoint::{Checkpoint, FOLDER, Part};
 use hindcast_exec::mapped::Mapped;
 use hindcast_execlog::LogHeader;
+use hindcast_execlog::files::is_first;
 
 use crate::message::ToBackup;
 
@@ -21,14 +24,19 @@ pub struct Store {
     files: HashMap<String, Kept>,
     /// User and group of each process.
     owners: HashMap<String, (u32, u32)>,
-    /// Bytes that have arrived.
+    /// Bytes of the log that have arrived.
     pub bytes: u64,
+    /// So many of them are not kept any more.
+    forgotten: u64,
     /// How many events each log has, as far as its thread has said.
     events: HashMap<String, u64>,
 }
 
 struct Kept {
     file: File,
+    /// Where it begins, and how far it is complete, in bytes behind the header.
+    begins: u64,
+    committed: u64,
     header: Option<Mapped<LogHeader>>,
 }
 
@@ -39,6 +47,7 @@ impl Store {
             files: HashMap::new(),
             owners: HashMap::new(),
             bytes: 0,
+            forgotten: 0,
             events: HashMap::new(),
         }
     }
@@ -48,8 +57,22 @@ impl Store {
         &self.events
     }
 
-    /// Whether there is enough for a follower to start.
-    pub fn has_begun(&self) -> bool {
+    /// Bytes of the log that are kept.
+    pub fn kept(&self) -> u64 {
+        self.bytes.saturating_sub(self.forgotten)
+    }
+
+    /// Whether there is enough for a follower to start, at this checkpoint.
+    pub fn has_begun(&self, from: Option<&Checkpoint>) -> bool {
+        if let Some(elsewhere) = from.and_then(Checkpoint::elsewhere) {
+            let process = from.map_or("", Checkpoint::process);
+            let is_there = |part: &Part| {
+                let log = self.files.get(&format!("{process}/t{}", part.thread));
+                part.is_over || log.is_some_and(|log| log.committed >= part.ends)
+            };
+            return self.files.contains_key(&format!("{process}/process"))
+                && elsewhere.logs.iter().all(is_there);
+        }
         ["p0/process", "p0/t0"]
             .iter()
             .all(|name| self.files.contains_key(*name))
@@ -63,7 +86,9 @@ impl Store {
                 offset,
                 bytes,
             } => {
-                self.bytes += bytes.len() as u64;
+                if !name.starts_with(FOLDER) {
+                    self.bytes += bytes.len() as u64;
+                }
                 self.file(name)?.file.write_all_at(bytes, *offset)
             }
             ToBackup::Header { name, bytes } => self.header(name, bytes),
@@ -92,8 +117,7 @@ impl Store {
                 fchown(&file, Some(*user), Some(*group))?;
             }
             std::fs::rename(&draft, &path)?;
-            self.files
-                .insert(name.to_owned(), Kept { file, header: None });
+            self.files.insert(name.to_owned(), Kept::new(file));
         }
         Ok(self.files.get_mut(name).expect("it was just put there"))
     }
@@ -111,6 +135,26 @@ impl Store {
             fchown(&kept.file, Some(owner.0), Some(owner.1))?;
         }
         chown(folder, Some(owner.0), Some(owner.1))
+    }
+
+    /// What came before a checkpoint is not needed any more.
+    pub fn forget_before(&mut self, checkpoint: &Checkpoint) {
+        let process = checkpoint.process();
+        let parts = checkpoint.elsewhere().map_or(&[][..], |own| &own.logs);
+        for (name, kept) in &mut self.files {
+            let Some((image, thread)) = name.split_once("/t") else {
+                continue;
+            };
+            let thread = thread.parse::<u64>().ok();
+            let part = parts.iter().find(|part| Some(part.thread) == thread);
+            let needed = match part {
+                _ if is_first(image) && image.len() < process.len() => u64::MAX,
+                Some(part) if image == process && part.is_over => u64::MAX,
+                Some(part) if image == process => part.begins,
+                _ => continue,
+            };
+            self.forgotten += kept.forget_before(needed);
+        }
     }
 
     /// A name of our own making, from the other machine: it leads nowhere else.
@@ -159,6 +203,7 @@ impl Store {
         };
         let committed = sent.committed.load(Ordering::Relaxed);
         let entered = sent.entered.load(Ordering::Relaxed);
+        kept.committed = committed;
         header.committed.store(committed, Ordering::Release);
         header.entered.store(entered, Ordering::Release);
         self.events.insert(name.to_owned(), entered);
@@ -166,9 +211,61 @@ impl Store {
     }
 }
 
+impl Kept {
+    fn new(file: File) -> Kept {
+        Kept {
+            file,
+            begins: 0,
+            committed: 0,
+            header: None,
+        }
+    }
+
+    /// Gives what is before `needed` back to the file system: how many bytes.
+    fn forget_before(&mut self, needed: u64) -> u64 {
+        let header = LogHeader::BYTES as u64;
+        let end = (header + needed.min(self.committed)) & !(PAGE - 1);
+        let from = (header + self.begins).next_multiple_of(PAGE);
+        if end <= from {
+            return 0;
+        }
+        // SAFETY: a descriptor and numbers. Where the file system cannot, the log stays.
+        unsafe {
+            libc::fallocate(
+                self.file.as_raw_fd(),
+                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                from as i64,
+                (end - from) as i64,
+            )
+        };
+        let forgotten = end - header - self.begins;
+        self.begins = end - header;
+        forgotten
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_before_a_checkpoint_is_given_back_and_the_rest_stays() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&[7; 40_000], 0).unwrap();
+        let mut kept = Kept::new(file);
+        kept.committed = 39_000;
+        let header = LogHeader::BYTES as u64;
+        assert_eq!(kept.forget_before(20_000), 4 * PAGE - header);
+        let byte = |at| {
+            let mut byte = [0];
+            kept.file.read_exact_at(&mut byte, at).unwrap();
+            byte[0]
+        };
+        assert_eq!(byte(0), 7, "its first page has the counts");
+        assert_eq!(byte(PAGE), 0);
+        assert_eq!(byte(20_000 + header), 7);
+        assert_eq!(kept.forget_before(20_000), 0, "once");
+    }
 
     #[test]
     fn names_lead_into_the_folder_alone() {

@@ -101,14 +101,28 @@ impl Pair {
 
     /// With options of the primary's.
     fn with(name: &str, options: &[&str], server: &[&str], prepare: impl FnOnce(&Path)) -> Pair {
+        // Patient, as other tests run as well.
+        Pair::both(name, (options, &["--detect", "3s"]), server, prepare)
+    }
+
+    /// With options of the backup's.
+    fn backed(name: &str, options: &[&str], server: &[&str]) -> Pair {
+        Pair::both(name, (&[], options), server, |_| ())
+    }
+
+    fn both(
+        name: &str,
+        (options, of_backup): (&[&str], &[&str]),
+        server: &[&str],
+        prepare: impl FnOnce(&Path),
+    ) -> Pair {
         let folder = tempfile::Builder::new()
             .prefix(&format!("hindcast-{name}-"))
             .tempdir()
             .expect("a folder");
         prepare(folder.path());
         let network = Network::new();
-        // Patient, as other tests run as well.
-        let backup = backup(&network, folder.path(), &["--detect", "3s"]);
+        let backup = backup(&network, folder.path(), of_backup);
         let options = [&["--listen", ":7401"], options].concat();
         let mut primary = primary(&network, folder.path(), &options, server);
         let enter = network.enter(End::Client);
@@ -564,6 +578,46 @@ fn a_program_that_has_survived_is_protected_again() {
         client.goes_on();
         has_gone_on(&again);
         assert!(pair.network.has(End::Primary, SERVICE));
+    }
+}
+
+/// A survivor's new backup begins at a checkpoint of the copy that survived, and its own copy is
+/// one of which there are checkpoints again.
+#[test]
+fn a_new_backup_begins_at_a_checkpoint() {
+    if !Network::is_possible() {
+        return;
+    }
+    for server in [&MEMCACHED[..], &REDIS[..]] {
+        let is_redis = server[0] == "redis-server";
+        let options = ["--detect", "3s", "--checkpoint-every", "0.2s"];
+        let mut pair = Pair::backed("protect-checkpoint", &options, server);
+        let clients = match is_redis {
+            true => pair.clients::<OfRedis>(),
+            false => pair.clients::<OfMemcached>(),
+        };
+        clients.wait_for_more(2000);
+        // Several are taken meanwhile, of which the last stays.
+        std::thread::sleep(Duration::from_secs(2));
+        pair.lose(Loss::Launcher);
+        pair.wait_until_backup_says("goes on here after");
+        clients.wait_for_more(200);
+        let place = ("again", pair.folder.path());
+        let again = backup_at(&pair.network, End::Primary, place, &options);
+        pair.attach("10.9.0.3:7400", "10.9.0.2:7400");
+        let said = again.stderr();
+        assert!(said.contains("begins at a checkpoint"), "{said}");
+        clients.wait_for_more(500);
+        std::thread::sleep(Duration::from_secs(1));
+        // SAFETY: a process of this test's.
+        unsafe { libc::kill(program_of(&pair.backup), libc::SIGKILL) };
+        clients.wait_for_more(500);
+        clients.end();
+        has_gone_on(&again);
+        for end in [&pair.backup, &again] {
+            let said = end.stderr();
+            assert!(!said.contains("no checkpoints are taken"), "{said}");
+        }
     }
 }
 

@@ -86,6 +86,10 @@ pub struct BackupArgs {
     /// Where the primary connects to, on an address of this machine's own
     #[arg(long, value_name = "[HOST]:PORT")]
     pub listen: String,
+    /// Take a checkpoint of the copy so often: only the log since then is kept, and should the
+    /// program go on here a new backup begins there. 0s: none
+    #[arg(long, value_name = "TIME", value_parser = span, default_value = "60s")]
+    pub checkpoint_every: Duration,
     #[command(flatten)]
     pub terms: TermsArgs,
     /// The device that gets the address; without it the one through which the primary comes

@@ -66,6 +66,7 @@ fn stand_by(args: BackupArgs) -> Result<Exit, CliError> {
         device: args.device,
         detect: args.detect,
         again: args.again,
+        checkpoint_every: args.checkpoint_every,
     };
     let outcome = backup::run(&options, &mut |notice| {
         eprint!("{}", render::of_backup(&notice))

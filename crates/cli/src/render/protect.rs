@@ -35,7 +35,7 @@ pub fn of_running(notice: &terms::Notice) -> String {
             )
         }
         terms::Notice::CatchesUp(to) => format!(
-            "Note: {to} is given the log from its beginning, and catches up; until it has, the program is unprotected\n"
+            "Note: {to} is given the log, and catches up; until it has, the program is unprotected\n"
         ),
         terms::Notice::NotAttached {
             to,
@@ -123,6 +123,12 @@ pub fn of_backup(notice: &backup::Notice) -> String {
         backup::Notice::TooEarly(reason) => format!(
             "Warning: the primary is gone: {}\n         The program does not go on here, as this machine had not caught up. It waits for the next.\n",
             why_gone(reason)
+        ),
+        backup::Notice::BeginsAt(events) => {
+            format!("Note: begins at a checkpoint, after {events} events\n")
+        }
+        backup::Notice::NoCheckpoints(why) => format!(
+            "Note: no checkpoints are taken: {why}\n      The whole log is kept, up to --keep.\n"
         ),
         backup::Notice::LogDropped(keep) => log_dropped(*keep),
         backup::Notice::Leads(notice) => of_running(notice),

@@ -24,6 +24,10 @@ pub enum Unfit {
     Shared(String),
     #[error("it has a file mapped that is not there any more: {0}")]
     Gone(String),
+    #[error("it has a descriptor that cannot be made again: {0}")]
+    Descriptor(String),
+    #[error("it has another root folder")]
+    Root,
 }
 
 pub fn read(text: &str) -> Vec<Mapping> {
@@ -82,6 +86,7 @@ impl Mapping {
             _ if self.is_shared && is_written => return Err(Unfit::Shared(self.to_string())),
             "[stack]" => Source::Stack,
             name if name.ends_with(GONE) => return Err(Unfit::Gone(self.to_string())),
+            name if name.starts_with('/') && self.is_shared => Source::Shared,
             name if name.starts_with('/') => Source::File,
             _ => Source::Memory,
         }))

@@ -11,18 +11,22 @@
 //! One is complete when its folder has its name. They are worth nothing without the recording, and
 //! can be removed at any time.
 
+mod being_taken;
+mod descriptors;
+mod elsewhere;
 mod maps;
 mod take;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use hindcast_execlog::Board;
-use hindcast_execlog::config::descriptors;
+use hindcast_execlog::config::descriptors as ours;
 use serde::{Deserialize, Serialize};
 
 use crate::launch::{self, Image, Stage};
@@ -30,9 +34,13 @@ use crate::log::LogicalTime;
 use crate::mapped::Mapped;
 use crate::recording::{Machine, Recording, Text};
 use crate::report;
+pub use being_taken::BeingTaken;
+pub use elsewhere::{Elsewhere, Part};
 pub use take::NotTaken;
+use take::{Own, Taking};
 
-const FOLDER: &str = "checkpoints";
+/// Below the folder of a recording.
+pub const FOLDER: &str = "checkpoints";
 const ABOUT: &str = "about.json";
 const IMAGE: &str = "image";
 const BOARD: &str = "board";
@@ -61,6 +69,9 @@ struct About {
     path: Text,
     arguments: Vec<Text>,
     environment: Vec<Text>,
+    /// Of a follower whose leader is elsewhere.
+    #[serde(default)]
+    elsewhere: Option<Elsewhere>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,10 +91,7 @@ impl Checkpoint {
     ) -> Vec<Checkpoint> {
         let usable = |checkpoint: &Checkpoint| {
             let about = &checkpoint.about;
-            about.runtime == recording.runtime
-                && about.processor == here.processor
-                && about.kernel == here.kernel
-                && about.is_before(at)
+            about.is_of(recording, here) && about.is_before(at)
         };
         let all = folders(folder).into_values().filter_map(Checkpoint::open);
         let mut found: Vec<_> = all.filter(usable).collect();
@@ -96,7 +104,7 @@ impl Checkpoint {
         self.about.progress()
     }
 
-    fn open(folder: PathBuf) -> Option<Checkpoint> {
+    pub fn open(folder: PathBuf) -> Option<Checkpoint> {
         let about = std::fs::read(folder.join(ABOUT)).ok()?;
         let about = serde_json::from_slice(&about).ok()?;
         Some(Checkpoint { folder, about })
@@ -111,18 +119,83 @@ impl Checkpoint {
     /// Hands its memory over to a process, and what it had told its launcher to this one.
     pub fn hand_over(&self, stage: &mut Stage) -> io::Result<()> {
         let (image, board) = self.content()?;
-        stage.hand(image.into(), descriptors::CHECKPOINT);
+        stage.hand(image.into(), ours::CHECKPOINT);
         stage.take_over(board)
     }
 
     /// As [`Checkpoint::hand_over`], in the process that is to become it.
     pub fn inherit(&self) -> io::Result<()> {
         let (image, board) = self.content()?;
-        launch::take_over_inherited(board, &image, descriptors::CHECKPOINT)
+        launch::take_over_inherited(board, &image, ours::CHECKPOINT)
+    }
+
+    /// Keeps what another machine has said of a checkpoint of this number. `None`: it says nothing.
+    pub fn announced(
+        recording: &Path,
+        number: u64,
+        about: &[u8],
+    ) -> io::Result<Option<Checkpoint>> {
+        let folder = recording.join(FOLDER).join(number.to_string());
+        hindcast_private::folders(&folder)?;
+        hindcast_private::write(folder.join(ABOUT), about)?;
+        Ok(Checkpoint::open(folder))
+    }
+
+    /// What is said of it to another machine: its number, and of what it is.
+    pub fn announcement(&self) -> Option<(u64, Vec<u8>)> {
+        let number = self.number()?.parse().ok()?;
+        Some((number, std::fs::read(self.folder.join(ABOUT)).ok()?))
+    }
+
+    fn number(&self) -> Option<&str> {
+        self.folder.file_name()?.to_str()
+    }
+
+    /// Its other files, by their names in the recording.
+    pub fn files(&self) -> io::Result<VecDeque<(String, File)>> {
+        let number = self.number().ok_or(io::ErrorKind::NotFound)?;
+        let file = |name: &str| {
+            let file = File::open(self.folder.join(name))?;
+            Ok((format!("{FOLDER}/{number}/{name}"), file))
+        };
+        [IMAGE, BOARD].into_iter().map(file).collect()
+    }
+
+    /// Whether a process of this recording can become it here.
+    pub fn is_usable(&self, recording: &Recording, here: &Machine) -> bool {
+        self.about.is_of(recording, here)
+    }
+
+    /// The folder of its process image in the recording.
+    pub fn process(&self) -> &str {
+        &self.about.process
+    }
+
+    /// What it has beside its memory, if its leader was elsewhere.
+    pub fn elsewhere(&self) -> Option<&Elsewhere> {
+        self.about.elsewhere.as_ref()
+    }
+
+    /// Hands over the descriptors of a follower whose leader is elsewhere, whose log is in `folder`
+    /// here.
+    pub fn hand_over_descriptors(&self, stage: &mut Stage, folder: &Path) -> io::Result<()> {
+        if let Some(elsewhere) = &self.about.elsewhere {
+            let folder = folder.canonicalize()?;
+            let opened = descriptors::make(&elsewhere.descriptors, &folder)?;
+            stage.hand_opened(launch::Opened {
+                limits: elsewhere.limits(),
+                ..opened
+            });
+        }
+        Ok(())
     }
 
     /// What is executed so that it becomes this.
     pub fn image(&self, recording: &Recording) -> Image {
+        // The program may have written over what it was started with.
+        if self.about.process == "p0" && self.about.elsewhere.is_some() {
+            return recording.image();
+        }
         let texts = |texts: &[Text]| texts.iter().map(|text| text.0.clone()).collect();
         Image {
             path: self.about.path.as_path().into(),
@@ -135,6 +208,12 @@ impl Checkpoint {
 }
 
 impl About {
+    fn is_of(&self, recording: &Recording, here: &Machine) -> bool {
+        self.runtime == recording.runtime
+            && self.processor == here.processor
+            && self.kernel == here.kernel
+    }
+
     fn is_before(&self, at: LogicalTime) -> bool {
         // One that is between the event before and this one is not before all that happens there.
         let is_past = |thread: &Thread| thread.number == at.thread && thread.event >= at.event;
@@ -237,45 +316,13 @@ impl<'a> Taker<'a> {
         board: &Mapped<Board>,
         draft: &Path,
     ) -> Result<(), NotTaken> {
-        let recording = self.folder.canonicalize()?;
-        let image = hindcast_private::create(draft.join(IMAGE))?;
-        let (about, shown) = take::take(process, board, &recording, &image, || {
-            Ok((self.about(process, board)?, board.bytes().to_vec()))
-        })?;
-        hindcast_private::write(draft.join(BOARD), shown)?;
-        let text = serde_json::to_vec_pretty(&about).map_err(io::Error::from)?;
-        hindcast_private::write(draft.join(ABOUT), text)?;
-        Ok(())
-    }
-
-    fn about(&self, process: libc::pid_t, board: &Board) -> io::Result<About> {
-        let texts = |name: &str| -> io::Result<Vec<Text>> {
-            let bytes = std::fs::read(format!("/proc/{process}/{name}"))?;
-            let texts = bytes
-                .strip_suffix(b"\0")
-                .unwrap_or(&bytes)
-                .split(|byte| *byte == 0);
-            Ok(texts
-                .map(|text| Text(std::ffi::OsString::from_vec(text.to_vec())))
-                .collect())
+        let taking = Taking {
+            process,
+            board,
+            recording: &self.folder.canonicalize()?,
+            is_needed: &AtomicBool::new(false),
         };
-        let (process_folder, threads) = report::progress(board, process as u32)
-            .ok_or_else(|| io::Error::other("the process has said nothing yet"))?;
-        let own = self.recording.interfaces.iter();
-        let preload = launch::preload(own.filter(|own| own.library.is_some()).count());
-        Ok(About {
-            runtime: self.recording.runtime.clone(),
-            processor: self.machine.processor.clone(),
-            kernel: self.machine.kernel.clone(),
-            process: process_folder,
-            threads: threads
-                .into_iter()
-                .map(|(number, event)| Thread { number, event })
-                .collect(),
-            path: Text::from(&std::fs::read_link(format!("/proc/{process}/exe"))?),
-            arguments: texts("cmdline")?,
-            environment: without(texts("environ")?, &preload),
-        })
+        fill(&taking, (self.recording, self.machine), false, draft)
     }
 
     /// Removes every second one where there are too many.
@@ -290,6 +337,62 @@ impl<'a> Taker<'a> {
         self.every *= 2;
         Ok(())
     }
+}
+
+/// Fills the folder of a checkpoint.
+fn fill(
+    taking: &Taking,
+    of: (&Recording, &Machine),
+    is_elsewhere: bool,
+    draft: &Path,
+) -> Result<(), NotTaken> {
+    let image = hindcast_private::create(draft.join(IMAGE))?;
+    let (about, shown) = take::take(taking, &image, || {
+        let mut about = about(taking, of)?;
+        let mut own = Own::default();
+        if is_elsewhere {
+            let (elsewhere, theirs) = elsewhere::look(taking, &about.process)?;
+            about.elsewhere = Some(elsewhere);
+            own = theirs;
+        }
+        Ok(((about, taking.board.bytes().to_vec()), own))
+    })?;
+    hindcast_private::write(draft.join(BOARD), shown)?;
+    let text = serde_json::to_vec_pretty(&about).map_err(io::Error::from)?;
+    hindcast_private::write(draft.join(ABOUT), text)?;
+    Ok(())
+}
+
+fn about(taking: &Taking, (recording, machine): (&Recording, &Machine)) -> io::Result<About> {
+    let process = taking.process;
+    let texts = |name: &str| -> io::Result<Vec<Text>> {
+        let bytes = std::fs::read(format!("/proc/{process}/{name}"))?;
+        let texts = bytes
+            .strip_suffix(b"\0")
+            .unwrap_or(&bytes)
+            .split(|byte| *byte == 0);
+        Ok(texts
+            .map(|text| Text(std::ffi::OsString::from_vec(text.to_vec())))
+            .collect())
+    };
+    let (process_folder, threads) = report::progress(taking.board, process as u32)
+        .ok_or_else(|| io::Error::other("the process has said nothing yet"))?;
+    let own = recording.interfaces.iter();
+    let preload = launch::preload(own.filter(|own| own.library.is_some()).count());
+    Ok(About {
+        runtime: recording.runtime.clone(),
+        processor: machine.processor.clone(),
+        kernel: machine.kernel.clone(),
+        process: process_folder,
+        threads: threads
+            .into_iter()
+            .map(|(number, event)| Thread { number, event })
+            .collect(),
+        path: Text::from(&std::fs::read_link(format!("/proc/{process}/exe"))?),
+        arguments: texts("cmdline")?,
+        environment: without(texts("environ")?, &preload),
+        elsewhere: None,
+    })
 }
 
 /// An environment before `preload` was put into it.
@@ -325,6 +428,7 @@ mod tests {
             path: Text::from("/bin/true"),
             arguments: Vec::new(),
             environment: Vec::new(),
+            elsewhere: None,
         }
     }
 

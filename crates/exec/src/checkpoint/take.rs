@@ -6,11 +6,13 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hindcast_execlog::Board;
-use hindcast_execlog::checkpoint::{HALT_SIGNAL, Image, PAGE, Plan, Region, Run, Source};
+use hindcast_execlog::checkpoint::{HALT_SIGNAL, Image, PAGE, Plan, Region, Run, Settings, Source};
+
+use crate::mapped::Mapped;
 
 use super::maps::{self, Mapping, Page, Unfit};
 
@@ -25,6 +27,8 @@ pub enum NotTaken {
     Moving,
     #[error("it has ended")]
     Ended,
+    #[error("the process is needed")]
+    Needed,
     #[error("{0}")]
     System(#[from] io::Error),
 }
@@ -34,7 +38,7 @@ impl NotTaken {
     pub fn is_of_this_moment(&self) -> bool {
         matches!(
             self,
-            NotTaken::Children | NotTaken::Moving | NotTaken::Ended
+            NotTaken::Children | NotTaken::Moving | NotTaken::Ended | NotTaken::Needed
         )
     }
 }
@@ -52,7 +56,11 @@ struct Halted<'a> {
 }
 
 impl<'a> Halted<'a> {
-    fn all(process: libc::pid_t, board: &'a Board) -> Result<Self, NotTaken> {
+    fn all(
+        process: libc::pid_t,
+        board: &'a Board,
+        is_needed: &AtomicBool,
+    ) -> Result<Self, NotTaken> {
         board.halts.store(1, Ordering::SeqCst);
         // From here on, whatever happens, they are let go.
         let halted = Halted { board };
@@ -74,6 +82,9 @@ impl<'a> Halted<'a> {
             }
             if began.elapsed() > PATIENCE {
                 return Err(NotTaken::Moving);
+            }
+            if is_needed.load(Ordering::Acquire) {
+                return Err(NotTaken::Needed);
             }
             told = threads;
             std::thread::sleep(PAUSE);
@@ -114,19 +125,40 @@ fn threads_of(process: libc::pid_t) -> io::Result<Vec<libc::pid_t>> {
     Ok(threads)
 }
 
-/// Writes the memory of `process` to `image`. `seen` looks at the board and at the process while
-/// all threads wait. Names of files below `recording` are relative to it.
+/// Of which process, and what goes on meanwhile.
+pub struct Taking<'a> {
+    pub process: libc::pid_t,
+    pub board: &'a Mapped<Board>,
+    /// Names of files below it are relative to it.
+    pub recording: &'a Path,
+    /// Whether the process has something else to do at once.
+    pub is_needed: &'a AtomicBool,
+}
+
+/// What the process has set in the kernel.
+#[derive(Default)]
+pub struct Own {
+    pub settings: Settings,
+    pub numbers: Vec<u32>,
+}
+
+/// Writes the memory of a process to `image`. `seen` looks at the board and at the process while
+/// all threads wait.
 pub fn take<R>(
-    process: libc::pid_t,
-    board: &Board,
-    recording: &Path,
+    taking: &Taking,
     image: &File,
-    seen: impl FnOnce() -> io::Result<R>,
+    seen: impl FnOnce() -> Result<(R, Own), NotTaken>,
 ) -> Result<R, NotTaken> {
+    let &Taking {
+        process,
+        board,
+        recording,
+        is_needed,
+    } = taking;
     if crate::watch::has_children(process) {
         return Err(NotTaken::Children);
     }
-    let _halted = Halted::all(process, board)?;
+    let _halted = Halted::all(process, board, is_needed)?;
     let mappings = maps::read(&std::fs::read_to_string(format!("/proc/{process}/maps"))?);
     let pagemap = File::open(format!("/proc/{process}/pagemap"))?;
     let memory = File::open(format!("/proc/{process}/mem"))?;
@@ -138,14 +170,18 @@ pub fn take<R>(
             drawn.add_written(mapping, &pagemap)?;
         }
     }
-    drawn.write(&memory, image)?;
-    Ok(seen()?)
+    let (found, own) = seen()?;
+    drawn.image.settings = own.settings;
+    drawn.numbers = own.numbers;
+    drawn.write(&memory, image, is_needed)?;
+    Ok(found)
 }
 
 /// A plan in the making.
 struct Drawn {
     image: Image,
     regions: Vec<Region>,
+    numbers: Vec<u32>,
     names: Vec<u8>,
     written: Vec<Range<u64>>,
 }
@@ -155,6 +191,7 @@ impl Drawn {
         Drawn {
             image: Image::new(0, 0, 0),
             regions: Vec::new(),
+            numbers: Vec::new(),
             // A region without a file has an empty name.
             names: vec![0],
             written: Vec::new(),
@@ -169,7 +206,7 @@ impl Drawn {
             _ => {}
         }
         let name = match source {
-            Source::File => self.name(&mapping.name, recording),
+            Source::File | Source::Shared => self.name(&mapping.name, recording),
             _ => 0,
         };
         self.regions.push(Region {
@@ -208,7 +245,12 @@ impl Drawn {
         Ok(())
     }
 
-    fn write(mut self, memory: &File, mut image: &File) -> io::Result<()> {
+    fn write(
+        mut self,
+        memory: &File,
+        mut image: &File,
+        is_needed: &AtomicBool,
+    ) -> Result<(), NotTaken> {
         self.image.regions = self.regions.len() as u32;
         self.image.runs = self.written.len() as u32;
         self.image.names = self.names.len() as u32;
@@ -223,11 +265,21 @@ impl Drawn {
             run
         };
         let runs: Vec<Run> = self.written.iter().map(place).collect();
-        image.write_all(&Plan::write(&self.image, &self.regions, &runs, &self.names))?;
+        let plan = Plan::write(
+            &self.image,
+            &self.regions,
+            &runs,
+            &self.numbers,
+            &self.names,
+        );
+        image.write_all(&plan)?;
         let mut bytes = vec![0; CHUNK];
         for run in &runs {
             let mut done = 0;
             while done < run.length {
+                if is_needed.load(Ordering::Acquire) {
+                    return Err(NotTaken::Needed);
+                }
                 let chunk = &mut bytes[..CHUNK.min((run.length - done) as usize)];
                 memory.read_exact_at(chunk, run.address + done)?;
                 image.write_all(chunk)?;

@@ -74,7 +74,7 @@ pub fn open(mode: Mode) -> Result<(), ErrorNumber> {
 }
 
 /// Keeps this process's folder open, and takes every number of ours.
-fn keep_open(process: &str) -> Result<(), ErrorNumber> {
+pub fn keep_open(process: &str) -> Result<(), ErrorNumber> {
     let folder = Path::new(process, format_args!(""));
     let folder = raw::open_at(descriptors::FOLDER, folder.as_c_str(), libc::O_DIRECTORY, 0)
         .map_err(ErrorNumber)?;

@@ -278,6 +278,7 @@ impl Thread {
     pub fn show_event(&self) {
         if let Some(slot) = self.slot {
             slot.event.store(self.reader.events(), Ordering::Relaxed);
+            slot.position.store(self.reader.begins(), Ordering::Relaxed);
         }
     }
 

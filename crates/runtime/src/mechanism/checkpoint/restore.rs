@@ -4,7 +4,7 @@ use std::arch::{asm, global_asm};
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 use hindcast_execlog::Config;
-use hindcast_execlog::checkpoint::{Image, PAGE, Plan, Region, Run, Source};
+use hindcast_execlog::checkpoint::{Image, PAGE, Plan, Region, Run, Settings, Source};
 use hindcast_execlog::config::addresses::{
     HANDLER_STACKS, RESTORING, RESTORING_PLAN_BYTES, RESTORING_STACK_BYTES,
 };
@@ -13,7 +13,7 @@ use hindcast_execlog::config::descriptors;
 use super::halt::{self, ARCH_GET_FS, Halted};
 use crate::mechanism::signals::actions;
 use crate::mechanism::sync::turn;
-use crate::mechanism::{divergence, entry};
+use crate::mechanism::{divergence, entry, folder};
 use crate::state::recording;
 use crate::state::signals::SIGNALS;
 use crate::state::thread::{self, Current, Thread};
@@ -157,6 +157,10 @@ extern "C" fn become_it(config: *const Config) -> ! {
     raw::close(descriptors::CHECKPOINT);
     // The state is the other process's from here on.
     settle(stop);
+    let settings = plan.image.settings;
+    if settings.are_own != 0 {
+        set(&settings, plan.numbers());
+    }
     RSEQ_OFFSET.store(rseq.offset, Ordering::Relaxed);
     let mut first = None;
     for (place, halted) in halt::take().iter().enumerate() {
@@ -235,7 +239,7 @@ fn plan() -> Plan<'static> {
         unusable(format_args!("its file is cut off"))
     }
     for region in plan.regions {
-        if region.source() != Source::File {
+        if !matches!(region.source(), Source::File | Source::Shared) {
             continue;
         }
         let file = open(&plan, region);
@@ -308,10 +312,14 @@ fn map(plan: &Plan<'_>, region: &Region) -> Result<(), i32> {
                 let flags = fresh | libc::MAP_GROWSDOWN | libc::MAP_STACK;
                 raw::map_at(start, length, protection, flags, -1, 0)?
             }
-            Source::File => {
+            Source::File | Source::Shared => {
                 let file = open(plan, region)?;
                 let offset = region.offset as usize;
-                let mapped = raw::map_at(start, length, protection, private, file, offset);
+                let (protection, flags) = match region.source() {
+                    Source::Shared => (region.protection as i32, libc::MAP_SHARED),
+                    _ => (protection, private),
+                };
+                let mapped = raw::map_at(start, length, protection, flags, file, offset);
                 raw::close(file);
                 mapped?
             }
@@ -365,6 +373,35 @@ fn settle((thread, event): (u64, u64)) {
         state
             .reader
             .stop_before(if stops { event } else { u64::MAX });
+    }
+}
+
+/// What a follower whose leader is elsewhere has beside: its folder in the recording, which it
+/// looks into again, and what the program has set. Its descriptors are there already.
+fn set(settings: &Settings, (further, closing): (&[u32], &[u32])) {
+    if folder::keep_open(recording::config().process.as_str()).is_err() {
+        unusable(format_args!("its folder in the recording cannot be opened"))
+    }
+    let Settings { users, groups, .. } = settings;
+    // SAFETY: numbers, and an array with its length. The user comes last, who may not do the rest.
+    let failed = unsafe {
+        for descriptor in closing {
+            syscall!(
+                libc::SYS_fcntl,
+                *descriptor,
+                libc::F_SETFD,
+                libc::FD_CLOEXEC
+            );
+        }
+        syscall!(libc::SYS_umask, settings.umask);
+        [
+            syscall!(libc::SYS_setgroups, further.len(), further.as_ptr()),
+            syscall!(libc::SYS_setresgid, groups[0], groups[1], groups[2]),
+            syscall!(libc::SYS_setresuid, users[0], users[1], users[2]),
+        ]
+    };
+    if let Some(code) = failed.into_iter().find_map(raw::error_of) {
+        unusable(format_args!("its user cannot be set (error {code})"))
     }
 }
 

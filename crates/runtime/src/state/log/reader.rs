@@ -24,6 +24,9 @@ pub struct Reader {
     /// Atomic because other threads look at how far this one is; only its own moves it.
     offset: AtomicUsize,
     events: AtomicU64,
+    /// Where two events begin, of which the later one is not consumed, or was just now. What is
+    /// before the earlier is not looked at again.
+    passed: [usize; 2],
     /// How many acquisitions of the run of relaxed ones at `offset` were consumed.
     relaxed: u32,
     /// The debugger stops before this event; `u64::MAX`: before none.
@@ -60,6 +63,8 @@ impl Window {
 }
 
 const PAGE: usize = 4096;
+/// Events this far behind the last one are not in use any more.
+const IN_USE: usize = 1 << 20;
 /// How much of a growing log is mapped, unless one event is longer.
 const WINDOW: usize = 64 << 20;
 
@@ -108,6 +113,7 @@ impl Reader {
             base: 0,
             offset: AtomicUsize::new(0),
             events: AtomicU64::new(0),
+            passed: [0; 2],
             relaxed: 0,
             break_at: u64::MAX,
             growing: None,
@@ -284,6 +290,12 @@ impl Reader {
         self.events() == self.break_at
     }
 
+    /// What is before this position is not looked at again: an event that was consumed may still
+    /// be in use, and others before it.
+    pub fn begins(&self) -> u64 {
+        self.passed[0] as u64
+    }
+
     /// Events that were consumed.
     pub fn events(&self) -> u64 {
         self.events.load(Ordering::Relaxed)
@@ -320,7 +332,11 @@ impl Reader {
     /// Consumes the event that `peek` gave.
     #[inline]
     pub fn advance(&mut self, event: &Event<'static>) {
-        let skipped = self.base + event.offset != self.offset.load(Ordering::Relaxed);
+        let begins = self.base + event.offset;
+        if begins - self.passed[1] >= IN_USE {
+            self.passed = [self.passed[1], begins];
+        }
+        let skipped = begins != self.offset.load(Ordering::Relaxed);
         self.offset.store(self.base + event.end, Ordering::Release);
         *self.events.get_mut() += 1 + u64::from(skipped);
         self.relaxed = 0;

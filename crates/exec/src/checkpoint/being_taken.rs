@@ -1,0 +1,79 @@
+//! A checkpoint of a follower whose leader is elsewhere, which is taken in a thread of its own:
+//! others wait for what this process acknowledges.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use super::take::{NotTaken, Taking};
+use super::{Checkpoint, FOLDER, fill, folders};
+use crate::mapped::Mapped;
+use crate::preflight;
+use crate::recording::Recording;
+use crate::report;
+
+pub struct BeingTaken {
+    thread: JoinHandle<Result<Checkpoint, NotTaken>>,
+    is_needed: Arc<AtomicBool>,
+}
+
+impl BeingTaken {
+    /// Of the process that this board is of, and whose log is in `folder`.
+    pub(crate) fn begin(folder: PathBuf, process: libc::pid_t, board: OwnedFd) -> BeingTaken {
+        let is_needed = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&is_needed);
+        let thread = std::thread::spawn(move || take(&folder, process, board, &told));
+        BeingTaken { thread, is_needed }
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// What came of it. One that is not done is given up: the process has something else to do.
+    pub fn end(self) -> Result<Checkpoint, NotTaken> {
+        self.is_needed.store(true, Ordering::Release);
+        self.thread.join().unwrap_or(Err(NotTaken::Ended))
+    }
+}
+
+/// In place of those before.
+fn take(
+    folder: &Path,
+    process: libc::pid_t,
+    board: OwnedFd,
+    is_needed: &AtomicBool,
+) -> Result<Checkpoint, NotTaken> {
+    let board = Mapped::to_write(&board.into())?.ok_or(NotTaken::Ended)?;
+    let recording = Recording::open(folder).map_err(std::io::Error::other)?;
+    let all = folder.join(FOLDER);
+    hindcast_private::folders(&all)?;
+    let before = folders(folder);
+    let next = before.last_key_value().map_or(1, |(last, _)| last + 1);
+    let draft = hindcast_private::temporary_folder(&all, "new-")?;
+    let taking = Taking {
+        process,
+        board: &board,
+        recording: &folder.canonicalize()?,
+        is_needed,
+    };
+    match fill(
+        &taking,
+        (&recording, &preflight::here()),
+        true,
+        draft.path(),
+    ) {
+        Err(NotTaken::System(_)) if !report::is_alive(process as u32) => {
+            return Err(NotTaken::Ended);
+        }
+        filled => filled?,
+    }
+    let taken = all.join(next.to_string());
+    std::fs::rename(draft.keep(), &taken)?;
+    for folder in before.values() {
+        std::fs::remove_dir_all(folder)?;
+    }
+    Checkpoint::open(taken).ok_or(NotTaken::Ended)
+}
