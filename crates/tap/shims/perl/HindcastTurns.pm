@@ -148,8 +148,9 @@ my %codes;
 sub code {
     my ($of, $innermost) = ('');
     for my $depth (0 .. 16) {
-        my ($file, $function) = ((caller $depth)[1], (caller $depth + 1)[3] // '');
+        my (undef, $file) = caller $depth;
         last unless defined $file;
+        my $function = (caller $depth + 1)[3] // '';
         next if $file eq __FILE__ || defined $innermost && $file eq $innermost;
         my ($end) = $file =~ m{((?:[^/]*/)?[^/]*)\z};
         $of .= "$end $function\n";

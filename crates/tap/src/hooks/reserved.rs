@@ -153,8 +153,8 @@ unsafe fn told_at(offset: i64, bytes: *const c_void, length: size_t) -> ssize_t 
     }
 }
 
-/// What a shim asks or says by libc's `syscall`: Perl has no other way to any descriptor. `None`: it
-/// is another call.
+/// What a shim asks or says by libc's `syscall`: Perl has no other way to any descriptor. `None`:
+/// it is another call.
 ///
 /// # Safety
 /// Calls that have bytes have so many.
