@@ -52,7 +52,7 @@ macro_rules! shim {
     };
 }
 
-const SHIMS: [Shim; 3] = [
+const SHIMS: [Shim; 4] = [
     Shim {
         runtime: "Node",
         files: &[
@@ -83,6 +83,18 @@ const SHIMS: [Shim; 3] = [
         files: &[shim!("ruby.rb")],
         variable: "RUBYOPT",
         says: |file| option("-r", file),
+        separator: " ",
+        is_words: true,
+    },
+    Shim {
+        runtime: "Perl",
+        files: &[shim!("perl/HindcastTurns.pm")],
+        variable: "PERL5OPT",
+        says: |file| {
+            let mut options = option("-I", file.parent().unwrap_or(file));
+            options.push(" -MHindcastTurns");
+            options
+        },
         separator: " ",
         is_words: true,
     },

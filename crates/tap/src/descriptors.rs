@@ -20,6 +20,9 @@ const COUNT: usize = 1 << 20;
 const UNKNOWN: u64 = 0;
 const NO_STREAM: u64 = 1;
 
+/// A body longer than any.
+const ENDLESS: u64 = u64::MAX;
+
 /// What is known of a descriptor.
 #[derive(Default)]
 pub struct Entry {
@@ -175,6 +178,15 @@ impl Entry {
 
     pub fn await_body(&self, length: u64) {
         self.body.store(length, Ordering::Relaxed);
+    }
+
+    /// Nothing that comes begins a request.
+    pub fn leave_alone(&self) {
+        self.await_body(ENDLESS);
+    }
+
+    pub fn is_left_alone(&self) -> bool {
+        self.body.load(Ordering::Relaxed) > ENDLESS / 2
     }
 
     pub fn ask(&self, turn: u64) {

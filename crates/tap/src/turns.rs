@@ -161,6 +161,12 @@ pub fn was_read(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<Begins> 
 fn was_read_by_any(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<Begins> {
     // A server may answer before it has read all of a request, and read the rest with the next one.
     let bytes = &bytes[entry.pass_body(bytes.len()).min(bytes.len())..];
+    // What comes is of several requests at a time, of which no recorder has any.
+    if entry.is_left_alone() || !entry.is_asked() && heads::begins_http2(bytes) {
+        entry.leave_alone();
+        MINE.with(reads_unknown);
+        return None;
+    }
     let starts = !entry.is_asked() && heads::begins_request(bytes);
     // Some servers read the first bytes by themselves, to see whether they are of HTTP/2. In a
     // replay the number comes with the rest.

@@ -64,6 +64,11 @@ pub fn begins_request(bytes: &[u8]) -> bool {
     }
 }
 
+/// Whether these are the first bytes of a connection that carries HTTP/2 from its beginning on.
+pub fn begins_http2(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"PRI * HTTP/2.0")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

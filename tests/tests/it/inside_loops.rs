@@ -174,7 +174,7 @@ fn is_recorded(stage: &Stage, service: &[String], load: impl FnOnce()) {
         recorded.stderr
     );
     assert!(
-        recorded.stderr.contains("Node, Python, Ruby"),
+        recorded.stderr.contains("Node, Python, Ruby, Perl"),
         "{}",
         recorded.stderr
     );
@@ -297,6 +297,17 @@ fn greenlets_of_gevent_are_known() {
         command(&own)
     };
     is_recorded_and_replayed("gevent", gunicorn, &["transaction", "spawned"]);
+}
+
+/// Two processes, of which each stands still where a handler waits for the database. Requests draw,
+/// and go through tables of hashes.
+#[test]
+fn handlers_and_promises_of_mojolicious_are_known() {
+    let mojolicious = |stage: &Stage| {
+        let service = repository("tests/services/marks.pl").display().to_string();
+        command(&["perl", &service, &stage.service_port.to_string()])
+    };
+    is_recorded_and_replayed("mojolicious", mojolicious, &["transaction", "promises"]);
 }
 
 fn node(stage: &Stage) -> Vec<String> {

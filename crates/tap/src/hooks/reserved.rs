@@ -21,7 +21,7 @@
 //! asked, which is always so without pins.
 
 use hindcast_taplog::pins::{Caller, KEY, Reads};
-use libc::{c_int, c_void, off_t, off64_t, size_t, ssize_t};
+use libc::{c_int, c_long, c_void, off_t, off64_t, size_t, ssize_t};
 
 use crate::real::real;
 use crate::{pins, process, python, turns};
@@ -151,6 +151,30 @@ unsafe fn told_at(offset: i64, bytes: *const c_void, length: size_t) -> ssize_t 
             }),
         }
     }
+}
+
+/// What a shim asks or says by libc's `syscall`: Perl has no other way to any descriptor. `None`:
+/// it is another call.
+///
+/// # Safety
+/// Calls that have bytes have so many.
+pub unsafe fn called(
+    number: c_long,
+    bytes: *mut c_void,
+    length: size_t,
+    offset: c_long,
+) -> Option<c_long> {
+    // SAFETY: as the caller promises.
+    let done = unsafe {
+        match number {
+            libc::SYS_read => answer(turns::last_read(), bytes, length),
+            libc::SYS_write => told_of_thread(bytes, length),
+            libc::SYS_pread64 => asked_at(offset, bytes, length),
+            libc::SYS_pwrite64 => told_at(offset, bytes, length),
+            _ => return None,
+        }
+    };
+    Some(done as c_long)
 }
 
 #[unsafe(no_mangle)]

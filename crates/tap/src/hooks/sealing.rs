@@ -2,9 +2,9 @@
 
 use libc::{c_int, c_long, c_uint, c_ulong, c_void, size_t};
 
-use super::{clocks, randomness};
+use super::{clocks, randomness, reserved};
 use crate::real::real;
-use crate::{descriptors, process};
+use crate::{descriptors, process, turns};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(
@@ -113,6 +113,10 @@ unsafe extern "C" fn any(
     unsafe {
         match number {
             libc::SYS_futex => clocks::futex(b, d, call),
+            _ if a == c_long::from(turns::RESERVED) => {
+                reserved::called(number, b as *mut c_void, c as size_t, d)
+                    .unwrap_or_else(|| call(d))
+            }
             // As libuv does.
             libc::SYS_close => {
                 descriptors::closing(a as c_int);

@@ -96,7 +96,7 @@ fn starts_of_one_recording_draw_nothing_that_another_one_drew() {
 }
 
 /// What each draws, in a line.
-const INTERPRETERS: [(&str, &[&str]); 5] = [
+const INTERPRETERS: [(&str, &[&str]); 6] = [
     (
         "node",
         &[
@@ -124,6 +124,16 @@ const INTERPRETERS: [(&str, &[&str]); 5] = [
         ],
     ),
     ("perl", &["-e", "print 'drawn ', rand(), \"\\n\""]),
+    (
+        "perl",
+        &[
+            "-ISHIMS/perl",
+            "-MHindcastTurns",
+            "-MList::Util=shuffle",
+            "-e",
+            "srand; print 'drawn ', join('-', rand, rand(9), shuffle(1 .. 50)), \"\\n\"",
+        ],
+    ),
     (
         "php",
         &[

@@ -156,6 +156,18 @@ for _ in range(int(sys.argv[3])):
 server.serve_forever()
 "#;
 
+/// Tells the database the first byte of each piece that it reads, in one thread.
+const SAYS_WHAT_IT_READS: &str = r#"
+import socket, sys
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+database = socket.create_connection(("127.0.0.1", 1))
+while True:
+    client = server.accept()[0]
+    while piece := client.recv(1000):
+        database.sendall(b"%d\n" % piece[0])
+        client.sendall(database.recv(100))
+"#;
+
 const NODE: &str = r#"
 const net = require("net");
 const idle = [];
@@ -270,6 +282,38 @@ fn a_request_of_which_nobody_knows_which_it_is_is_not_the_one_before() {
     let turns = gate.turns.lock().unwrap();
     assert_eq!(turns["/a"], [Some(5); 2]);
     assert_eq!(turns["/b"], [Some(0); 2]);
+}
+
+/// No recorder has its requests, so a number would be that of none.
+#[test]
+fn what_comes_by_http2_is_for_none() {
+    let gate = Gate::open();
+    let port = free_port();
+    let mut command = Command::new("python3");
+    command.args(["-c", SAYS_WHAT_IT_READS, &port.to_string()]);
+    let recorder = Recorder::with_board(Arc::clone(&gate.board));
+    recorder.tap(&mut command);
+    let service = Service::start(&mut command);
+    drop(connect(port));
+    // The last piece is like the beginning of a packet of uwsgi.
+    let pieces: [&[u8]; 2] = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\0\x05\0\0"];
+    for pieces in [&[b"GET /a HTTP/1.1\r\n\r\n".as_slice()][..], &pieces] {
+        let mut connection = connect(port);
+        for piece in pieces {
+            connection.write_all(piece).unwrap();
+            assert!(connection.read(&mut [0; 100]).unwrap() > 0);
+        }
+    }
+    drop(service);
+    recorder.stop();
+    let turns = gate.turns.lock().unwrap();
+    let of = |first: u8| &turns[&first.to_string()];
+    assert!(
+        of(b'G')
+            .iter()
+            .all(|turn| turn.is_some_and(|turn| turn != 0))
+    );
+    assert_eq!((of(b'P'), of(0)), (&vec![Some(0)], &vec![Some(0)]));
 }
 
 #[test]

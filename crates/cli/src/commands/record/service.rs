@@ -136,6 +136,8 @@ pub fn seeds() -> Vec<(&'static str, String)> {
     let seeds = [
         ("PYTHONHASHSEED", (drawn as u32).to_string()),
         ("PERL_HASH_SEED", format!("{drawn:#018x}")),
+        // Else the order depends on all that the process has put into any table before.
+        ("PERL_PERTURB_KEYS", "NO".to_owned()),
     ];
     let is_free = |name: &str| std::env::var_os(name).is_none();
     seeds
