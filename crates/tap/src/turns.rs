@@ -259,6 +259,8 @@ pub fn writes(entry: &Entry, bytes: &[u8]) {
         MOVES.store(true, Ordering::Relaxed);
     }
     entry.answer();
+    #[cfg(target_arch = "x86_64")]
+    tokio::answers();
 }
 
 /// Something is about to be written to a connection of our own: says whose turn it is to who has

@@ -25,8 +25,6 @@ struct Place {
     work: AtomicU64,
     /// Which one it is of those that work for a request at a time; 0: the one that has read it.
     line: AtomicU64,
-    /// It runs in some thread, which says so.
-    runs: AtomicBool,
     /// It has read a request itself: others hand it nothing.
     reads: AtomicBool,
     /// The connection of our own to which it has written last; null: to none.
@@ -112,23 +110,19 @@ pub fn put_down(one: usize) {
     turns::ends();
 }
 
-/// Likewise [`take_up`] of one that others may tell meanwhile what it is to work on ([`tell`]).
-pub fn run(one: usize) -> u64 {
-    if let Some(place) = place_of(one, true) {
-        place.runs.store(true, Ordering::Relaxed);
-    }
-    take_up(one)
-}
-
-/// And [`put_down`] of what was taken up with `before`. What it was told since then counts.
-pub fn stop(one: usize, before: u64) {
-    if let Some(place) = place_of(one, false) {
-        let work = turns::packed();
-        let turn = (Ordering::Relaxed, Ordering::Relaxed);
-        let _ = place.work.compare_exchange(before, work, turn.0, turn.1);
-        place.runs.store(false, Ordering::Relaxed);
-    }
-    turns::ends();
+/// What the thread works on has changed, which this one does there. It was taken up with `before`.
+/// Returns what it is now: what the one was told meanwhile ([`tell`]) counts.
+///
+/// One that another thread may go on with as soon as it stops is not put down behind that: it would
+/// be too late.
+pub fn save(one: usize, before: u64) -> u64 {
+    let work = turns::packed();
+    let Some(place) = place_of(one, turns::is_packed(work)) else {
+        return before;
+    };
+    let turn = (Ordering::Relaxed, Ordering::Relaxed);
+    let saved = place.work.compare_exchange(before, work, turn.0, turn.1);
+    saved.map_or(before, |_| work)
 }
 
 /// It has read a request, and is alone with it.
@@ -155,13 +149,6 @@ pub fn tell(one: usize, request: u64) {
 pub fn told(one: usize, before: u64) -> Option<u64> {
     let work = place_of(one, false)?.work.load(Ordering::Relaxed);
     (work != before).then_some(work)
-}
-
-/// Whether it has a request, or may be about to: it runs.
-pub fn is_busy(one: usize) -> bool {
-    place_of(one, false).is_some_and(|place| {
-        place.runs.load(Ordering::Relaxed) || turns::is_packed(place.work.load(Ordering::Relaxed))
-    })
 }
 
 /// One begins that another has started to do this, for this request.
@@ -259,7 +246,6 @@ mod tests {
             of: AtomicUsize::new(2),
             work: AtomicU64::new(0),
             line: AtomicU64::new(0),
-            runs: AtomicBool::new(false),
             reads: AtomicBool::new(false),
             connection: AtomicPtr::new(std::ptr::null_mut()),
             started: [const { AtomicU64::new(0) }; FUNCTIONS],
@@ -286,13 +272,12 @@ mod tests {
         begin().unwrap();
         begins(0x1000, 0x2000, 7, 1);
         assert!(is_at_work(0x1000));
-        let before = run(0x1000);
+        let before = take_up(0x1000);
         assert_eq!(turns::current(), 7);
         // It ends while it is at work, and the next one there has begun.
         has_ended(0x1000);
         begins(0x1000, 0x2000, 8, 1);
-        stop(0x1000, before);
-        assert_eq!(turns::current(), 0);
+        assert_eq!(save(0x1000, before), before);
         take_up(0x1000);
         assert_eq!(turns::current(), 8);
         put_down(0x1000);
@@ -307,15 +292,16 @@ mod tests {
     #[test]
     fn what_one_is_told_while_it_runs_counts() {
         begin().unwrap();
-        assert!(!is_busy(0x6000));
-        let before = run(0x6000);
-        assert!(is_busy(0x6000));
+        let before = take_up(0x6000);
         turns::takes(Some(7));
-        assert_eq!(told(0x6000, before), None);
+        let saved = save(0x6000, before);
+        assert_eq!(told(0x6000, saved), None);
         tell(0x6000, 8);
-        assert_eq!(told(0x6000, before), Some(turns::packed_work(8)));
-        stop(0x6000, before);
-        run(0x6000);
+        assert_eq!(told(0x6000, saved), Some(turns::packed_work(8)));
+        turns::takes(Some(9));
+        save(0x6000, saved);
+        turns::ends();
+        take_up(0x6000);
         assert_eq!(turns::current(), 8);
         turns::ends();
     }

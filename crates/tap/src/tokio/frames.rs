@@ -33,7 +33,7 @@ const OTHERS: usize = 16;
 static PROGRAM: AtomicPtr<Program> = AtomicPtr::new(std::ptr::null_mut());
 
 /// What is known of the program's functions.
-struct Program {
+pub struct Program {
     /// How far it is from where its file says.
     bias: usize,
     code: Range<usize>,
@@ -45,20 +45,33 @@ struct Program {
 
 const SYMBOL: usize = 24;
 
-pub fn begin(bias: usize, code: Range<usize>) {
-    let mut program = Program {
-        bias,
-        code,
-        functions: Vec::new(),
-        symbols: &[],
-        names: &[],
-    };
-    // One that is stripped has none.
-    let _ = program.find_functions();
+pub fn begin(program: Program) {
     PROGRAM.store(Box::into_raw(Box::new(program)), Ordering::Release);
 }
 
 impl Program {
+    pub fn of(bias: usize, code: Range<usize>) -> Self {
+        let mut program = Self {
+            bias,
+            code,
+            functions: Vec::new(),
+            symbols: &[],
+            names: &[],
+        };
+        // One that is stripped has none.
+        let _ = program.find_functions();
+        program
+    }
+
+    /// Where a function begins with these in its name.
+    pub fn function(&self, parts: &[&[u8]]) -> Option<usize> {
+        let has = |name: &[u8], part: &[u8]| name.windows(part.len()).any(|at| at == part);
+        let is = |name: &[u8]| parts.iter().all(|part| has(name, part));
+        let mut all = self.functions.iter();
+        let (begins, _) = all.find(|(_, nth)| self.name(*nth).is_some_and(is))?;
+        Some(self.bias.wrapping_add(*begins as usize))
+    }
+
     fn find_functions(&mut self) -> Option<()> {
         const FUNCTION: u8 = 2;
         let sections = Sections::of_program()?;
@@ -91,14 +104,20 @@ impl Program {
             .functions
             .partition_point(|(begins, _)| *begins <= place);
         let (begins, nth) = *self.functions.get(behind.checked_sub(1)?)?;
-        let symbol = self.symbols.get((nth as usize).checked_mul(SYMBOL)?..)?;
-        let length = word(symbol, 16)?;
-        if (place - begins) as usize >= length.max(1) {
-            return None;
+        let length = word(self.symbol(nth)?, 16)?;
+        match (place - begins) as usize >= length.max(1) {
+            true => None,
+            false => Some(without_hash(self.name(nth)?)),
         }
-        let name = self.names.get(number(symbol, 0)? as usize..)?;
-        let end = name.iter().position(|&byte| byte == 0)?;
-        Some(without_hash(name.get(..end)?))
+    }
+
+    fn symbol(&self, nth: u32) -> Option<&'static [u8]> {
+        self.symbols.get((nth as usize).checked_mul(SYMBOL)?..)
+    }
+
+    fn name(&self, nth: u32) -> Option<&'static [u8]> {
+        let name = self.names.get(number(self.symbol(nth)?, 0)? as usize..)?;
+        name.get(..name.iter().position(|&byte| byte == 0)?)
     }
 }
 

@@ -9,79 +9,101 @@
 //! found in a stripped program, too. Of a program that is linked otherwise, or of a tokio whose
 //! tasks have no ids (before 1.23), nothing is found and nothing is changed.
 //!
-//! The first three functions of each are replaced by a few instructions that go on to ours, with
-//! the one that was there.
+//! Functions that stand in constants are replaced by a few instructions that go on to ours, with the
+//! one that was there.
 
 use std::ops::Range;
 
 use crate::vectors::{Segment, Vectors};
 
 const PAGE: usize = 4096;
+const WORD: usize = size_of::<usize>();
 const FUNCTIONS: usize = 7;
 /// Words of a table.
 const WORDS: usize = FUNCTIONS + 3;
-/// Of its functions, those that are changed: they are the first.
-const CHANGED: usize = 3;
 /// More kinds of tasks than programs have.
 const KINDS_MAX: usize = 1 << 14;
 
-/// What the functions are replaced by. Each is called with the task, and the function before.
-pub struct Entries {
-    pub poll: *const (),
-    pub schedule: *const (),
-    pub dealloc: *const (),
+/// What takes the place of a function: it is called with the task, and the function before.
+pub type Entry = *const ();
+
+/// What is relocated when the program is loaded, and constant from then on.
+pub struct Constants {
+    pub code: Range<usize>,
+    start: usize,
+    end: usize,
+    words: &'static [usize],
 }
 
-/// Where the program's code is; `None` if there is no table, or it could not be done: then nothing
-/// is changed.
-///
-/// # Safety
-/// The program has not begun.
-pub unsafe fn change(vectors: &Vectors, entries: &Entries) -> Option<Range<usize>> {
-    let bias = vectors.bias()?;
-    let of = |one: &Segment| {
-        let start = bias.wrapping_add(one.address);
-        start..start.wrapping_add(one.memory)
-    };
-    let segments = vectors.segments();
-    let is_code = |one: &&Segment| one.kind == libc::PT_LOAD && one.flags & libc::PF_X != 0;
-    let code = of(segments.iter().find(is_code)?);
-    // What is relocated when the program is loaded, and constant from then on.
-    let constant = of(segments.iter().find(|one| one.kind == libc::PT_GNU_RELRO)?);
-    let constant = constant.start.next_multiple_of(size_of::<usize>())..constant.end;
-    // SAFETY: the program is mapped there, and nobody else runs.
-    let words = unsafe {
-        let length = constant.len() / size_of::<usize>();
-        std::slice::from_raw_parts(constant.start as *const usize, length)
-    };
-    let tables: Vec<usize> = tables(words, &code).take(KINDS_MAX).collect();
-    if tables.is_empty() {
-        return None;
+impl Constants {
+    /// # Safety
+    /// The program has not begun.
+    pub unsafe fn of(vectors: &Vectors) -> Option<Self> {
+        let bias = vectors.bias()?;
+        let of = |one: &Segment| {
+            let start = bias.wrapping_add(one.address);
+            start..start.wrapping_add(one.memory)
+        };
+        let segments = vectors.segments();
+        let is_code = |one: &&Segment| one.kind == libc::PT_LOAD && one.flags & libc::PF_X != 0;
+        let of_relro = |one: &&Segment| one.kind == libc::PT_GNU_RELRO;
+        let (code, constant) = (
+            of(segments.iter().find(is_code)?),
+            of(segments.iter().find(of_relro)?),
+        );
+        let start = constant.start.next_multiple_of(WORD);
+        let length = constant.end.checked_sub(start)? / WORD;
+        Some(Self {
+            code,
+            start,
+            end: constant.end,
+            // SAFETY: the program is mapped there, and nobody else runs.
+            words: unsafe { std::slice::from_raw_parts(start as *const usize, length) },
+        })
     }
-    crate::works::begin()?;
-    let at = |table: &usize| constant.start + table * size_of::<usize>();
-    let stubs = Stubs::with_room_for(tables.len() * CHANGED)?;
-    let last = at(tables.last()?) + WORDS * size_of::<usize>();
-    // Where it ends within a page, that page was left as it is.
-    let end = last.next_multiple_of(PAGE).min(constant.end & !(PAGE - 1));
-    let pages = at(tables.first()?) & !(PAGE - 1)..end;
-    // SAFETY: they are the program's constants, of which functions are replaced by such.
-    unsafe {
-        if !protect(&pages, libc::PROT_READ | libc::PROT_WRITE) {
-            return None;
-        }
-        let ours = [entries.poll, entries.schedule, entries.dealloc];
-        let changes = tables
-            .iter()
-            .flat_map(|table| (0..CHANGED).map(move |nth| (at(table), nth)));
-        for (nth_stub, (table, nth)) in changes.enumerate() {
-            let function = (table as *mut usize).add(nth);
-            *function = stubs.put(nth_stub, *function, ours[nth]);
-        }
-        protect(&pages, libc::PROT_READ);
+
+    /// Where the tables of tasks are.
+    pub fn tables(&self) -> Vec<usize> {
+        let all = tables(self.words, &self.code).take(KINDS_MAX);
+        all.map(|at| self.start + at * WORD).collect()
     }
-    stubs.finish();
-    Some(code)
+
+    /// Where these two functions stand one behind the other.
+    pub fn pair(&self, functions: [usize; 2]) -> Option<usize> {
+        let at = self.words.windows(2).position(|two| two == functions)?;
+        Some(self.start + at * WORD)
+    }
+
+    /// Replaces the functions that stand at these places; false: none of them.
+    ///
+    /// # Safety
+    /// They are of the kind that the entries are for.
+    pub unsafe fn replace(&self, places: &[(usize, Entry)]) -> bool {
+        let all = || places.iter().map(|(place, _)| *place);
+        let (Some(first), Some(last)) = (all().min(), all().max()) else {
+            return false;
+        };
+        // Where they end within a page, that page was left as it is.
+        let end = (last + WORD)
+            .next_multiple_of(PAGE)
+            .min(self.end & !(PAGE - 1));
+        let pages = first & !(PAGE - 1)..end;
+        let Some(stubs) = Stubs::with_room_for(places.len()) else {
+            return false;
+        };
+        // SAFETY: the program's constants, of which functions are replaced by such.
+        unsafe {
+            if !pages.is_empty() && !protect(&pages, libc::PROT_READ | libc::PROT_WRITE) {
+                return false;
+            }
+            for (nth, (place, ours)) in places.iter().enumerate() {
+                let function = *place as *mut usize;
+                *function = stubs.put(nth, *function, *ours);
+            }
+            stubs.finish();
+            pages.is_empty() || protect(&pages, libc::PROT_READ)
+        }
+    }
 }
 
 /// Where tables begin among these words.

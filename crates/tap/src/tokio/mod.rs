@@ -4,12 +4,12 @@
 //!   a task of the program       poll, wake, drop
 //!                                │ by the table of its kind, which is changed
 //!   entries                      ▼
-//!   works     ◀── taken up ──── the function that was in the table ──── put down ──▶ works
+//!   works     ◀── taken up ──── the function that was in the table ── saved ──▶ works
 //! ```
 //!
 //! Tokio has a table of functions for each kind of task ([`kinds`]), by which all tasks are run,
-//! woken and given back. What [`turns`] knows of a thread is taken up before a task runs and put
-//! down behind it ([`works`]). So a task that has read a request works on it until it reads
+//! woken and given back. What [`turns`] knows of a thread is taken up before a task runs, and
+//! saved as it changes ([`works`]). So a task that has read a request works on it until it reads
 //! another, wherever it runs.
 //!
 //! A task works for the request on behalf of which it was made. A task is memory of which the size
@@ -29,6 +29,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::descriptors::Entry;
 use crate::vectors::Vectors;
 use crate::{turns, works};
+use frames::Program;
+use kinds::{Constants, Entry as Ours};
 
 /// What tasks are aligned to, so that no two share a line of a cache or its neighbour.
 const ALIGNMENT: usize = 128;
@@ -51,16 +53,37 @@ type Function = unsafe extern "C-unwind" fn(usize);
 /// # Safety
 /// The program has not begun. These are what the kernel gave it.
 pub unsafe fn begin(vectors: &Vectors) {
-    let entries = kinds::Entries {
-        poll: poll as *const (),
-        schedule: schedule as *const (),
-        dealloc: dealloc as *const (),
-    };
     // SAFETY: as the caller promises.
-    if let Some(code) = unsafe { kinds::change(vectors, &entries) } {
-        frames::begin(vectors.bias().unwrap_or(0), code);
-        SEEN.store(true, Ordering::Relaxed);
+    let Some(constants) = (unsafe { Constants::of(vectors) }) else {
+        return;
+    };
+    let tables = constants.tables();
+    if tables.is_empty() || works::begin().is_none() {
+        return;
     }
+    let program = Program::of(vectors.bias().unwrap_or(0), constants.code.clone());
+    // The first functions of each table.
+    let ours: [Ours; 3] = [poll as *const (), wake as *const (), dealloc as *const ()];
+    let each = |table| (table..).step_by(size_of::<usize>()).zip(ours);
+    let mut changes: Vec<_> = tables.into_iter().flat_map(each).collect();
+    let wakes = [
+        &b"4task5waker11wake_by_val"[..],
+        b"4task5waker11wake_by_ref",
+    ];
+    let found = wakes.map(|name| program.function(&[b"5tokio", name]));
+    if let [Some(by_value), Some(by_reference)] = found
+        && let Some(pair) = constants.pair([by_value, by_reference])
+    {
+        changes.extend(
+            (pair..)
+                .step_by(size_of::<usize>())
+                .zip([wake as *const (); 2]),
+        );
+    }
+    // SAFETY: tokio calls all of them with a task.
+    let are_seen = unsafe { constants.replace(&changes) };
+    frames::begin(program);
+    SEEN.store(are_seen, Ordering::Relaxed);
 }
 
 pub use frames::caller;
@@ -70,10 +93,20 @@ pub fn running() -> usize {
     RUNNING.with(Cell::get)
 }
 
-/// The thread has read a request.
+/// The thread has read of a request.
 pub fn has_read() {
     if running() != 0 {
         works::reads(running());
+        answers();
+    }
+}
+
+/// The thread answers a request, or has read of one: what it works on is the task's, wherever that
+/// goes on.
+pub fn answers() {
+    let task = running();
+    if task != 0 {
+        TAKEN_UP.with(|before| before.set(works::save(task, before.get())));
     }
 }
 
@@ -96,23 +129,21 @@ pub fn writes_to(entry: &'static Entry) {
 unsafe extern "C-unwind" fn poll(task: usize, whole: Function) {
     let outer = RUNNING.replace(task);
     let outers = (outer != 0).then(|| (turns::packed(), TAKEN_UP.with(Cell::get)));
-    let before = works::run(task);
-    TAKEN_UP.with(|taken_up| taken_up.set(before));
+    TAKEN_UP.with(|before| before.set(works::take_up(task)));
     // SAFETY: what tokio would have called.
     unsafe { whole(task) };
-    // It may have ended, and is nobody's then.
-    match RUNNING.replace(outer) {
-        0 => turns::ends(),
-        _ => works::stop(task, before),
-    }
+    // From here on it may run elsewhere, or there is none any more.
+    turns::ends();
+    RUNNING.set(outer);
     if let Some((work, taken_up)) = outers {
         turns::unpack(work);
         TAKEN_UP.with(|before| before.set(taken_up));
     }
 }
 
-/// A task is woken: it is to run soon.
-unsafe extern "C-unwind" fn schedule(task: usize, whole: Function) {
+/// A task is woken: it is to run soon. A program that is not stripped says so of one that runs at
+/// that moment, too.
+unsafe extern "C-unwind" fn wake(task: usize, whole: Function) {
     wakes(task);
     // SAFETY: what tokio would have called.
     unsafe { whole(task) };
@@ -127,7 +158,7 @@ fn wakes(task: usize) {
     let drives = match works::connection(task) {
         Some(entry) => entry.is_driven_by(task),
         // It may be about to, if it was not made for a request.
-        None => !works::is_busy(task),
+        None => !works::is_at_work(task),
     };
     if drives {
         works::tell(task, turns::in_hand());
@@ -137,9 +168,6 @@ fn wakes(task: usize) {
 /// Nobody has the task any more.
 unsafe extern "C-unwind" fn dealloc(task: usize, whole: Function) {
     works::has_ended(task);
-    if running() == task {
-        RUNNING.with(|running| running.set(0));
-    }
     // SAFETY: what tokio would have called.
     unsafe { whole(task) };
 }
