@@ -310,6 +310,25 @@ fn handlers_and_promises_of_mojolicious_are_known() {
     is_recorded_and_replayed("mojolicious", mojolicious, &["transaction", "promises"]);
 }
 
+/// Tasks run now in this thread and now in that one. They start others, which work for the same
+/// request, and have others wait in threads.
+#[test]
+fn tasks_of_tokio_are_known() {
+    let ways = ["task", "spawned", "blocking"];
+    is_recorded_and_replayed("tokio", |stage| tokio(stage, &[]), &ways);
+}
+
+/// What they write is handed to a task of the connection.
+#[test]
+fn tasks_of_tokio_that_drive_a_connection_are_known() {
+    is_recorded_and_replayed("tokio-driven", |stage| tokio(stage, &["one"]), &["pool"]);
+}
+
+fn tokio(stage: &Stage, how: &[&str]) -> Vec<String> {
+    let service = [env!("CARGO_BIN_EXE_marks"), &stage.service_port.to_string()].map(str::to_owned);
+    [service.to_vec(), command(how)].concat()
+}
+
 fn node(stage: &Stage) -> Vec<String> {
     install("examples/node/run.sh", &["--install"]);
     let service = repository("tests/services/marks.js").display().to_string();
