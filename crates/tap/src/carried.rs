@@ -5,7 +5,7 @@ use libc::{c_int, c_void, iovec, size_t, ssize_t};
 
 use crate::descriptors::Entry;
 use crate::turns::Begins;
-use crate::{descriptors, process, thread, tls, turns};
+use crate::{descriptors, process, thread, tls, tokio, turns};
 
 /// Parts of a message that are looked at; more than the kernel takes.
 const PARTS_MAX: usize = 1024;
@@ -65,6 +65,9 @@ pub unsafe fn plain_was_read(
     // SAFETY: as the caller promises.
     let begins =
         entry.and_then(|entry| unsafe { turns::was_read(descriptor, entry, first(parts, length)) });
+    if entry.is_some_and(Entry::is_asked) {
+        tokio::has_read();
+    }
     let turn = match begins {
         Some(Begins::Elsewhere) => return 0,
         Some(Begins::Here(number)) => Some(number),
@@ -101,6 +104,7 @@ pub unsafe fn about_to_write(descriptor: c_int, parts: &[iovec]) -> Option<Write
             tls::Carries::Plain => {}
             tls::Carries::Encrypted => {
                 if !entry.is_accepted() {
+                    tokio::writes_to(entry);
                     turns::put_on_board(entry);
                 }
                 return None;
@@ -134,8 +138,12 @@ pub unsafe fn about_to_write_plain(
         // SAFETY: as the caller promises.
         let bytes = unsafe { first(parts, usize::MAX) };
         match entry.is_accepted() {
-            true => turns::writes(entry, bytes),
+            true => {
+                turns::writes(entry, bytes);
+                tokio::answers();
+            }
             false => {
+                tokio::writes_to(entry);
                 turns::put_on_board(entry);
                 turns::is_behind(entry, stream, bytes);
             }

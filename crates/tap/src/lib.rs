@@ -65,7 +65,6 @@ mod listeners;
 mod php;
 mod pins;
 mod process;
-#[cfg(target_arch = "x86_64")]
 mod program;
 mod python;
 mod real;
@@ -75,12 +74,9 @@ mod starts;
 mod symbol;
 mod thread;
 mod tls;
-#[cfg(target_arch = "x86_64")]
 mod tokio;
 mod turns;
-#[cfg(target_arch = "x86_64")]
 mod vectors;
-#[cfg(target_arch = "x86_64")]
 mod works;
 
 /// Runs before the program's own constructors.

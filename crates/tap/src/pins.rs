@@ -10,9 +10,7 @@ use chacha20::rand_core::{Rng, SeedableRng};
 use hindcast_taplog::pins::{Caller, Draw, Number, Place, Reading, Reads, Series};
 use hindcast_taplog::{Board, Told};
 
-#[cfg(target_arch = "x86_64")]
-use crate::tokio;
-use crate::{php, process, python, ruby, starts, thread, tls, turns};
+use crate::{php, process, python, ruby, starts, thread, tls, tokio, turns};
 
 /// Fills it as it was, or will be, for the request that the thread works on, or for the thread if
 /// it works on none. False if it is not filled: then it is the kernel's to do.
@@ -68,9 +66,7 @@ fn caller_so_far() -> Caller {
 
 /// What code asks, in a thread that works on a request.
 fn caller() -> Caller {
-    let told = turns::caller();
-    #[cfg(target_arch = "x86_64")]
-    let told = told.or_else(tokio::caller);
+    let told = turns::caller().or_else(tokio::caller);
     told.unwrap_or_else(python::caller)
 }
 

@@ -26,8 +26,6 @@ use hindcast_taplog::{Board, heads};
 
 use crate::descriptors::{self, Entry};
 use crate::short::{self, short};
-#[cfg(target_arch = "x86_64")]
-use crate::tokio;
 use crate::{php, process, python};
 
 /// A descriptor that no program has, for those who know better: see `hooks::reserved`. It never
@@ -203,8 +201,6 @@ fn was_read_by_any(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<Begin
             mine.begun.set(number);
         }
     });
-    #[cfg(target_arch = "x86_64")]
-    tokio::has_read();
     begins.then_some(Begins::Here(number))
 }
 
@@ -259,15 +255,11 @@ pub fn writes(entry: &Entry, bytes: &[u8]) {
         MOVES.store(true, Ordering::Relaxed);
     }
     entry.answer();
-    #[cfg(target_arch = "x86_64")]
-    tokio::answers();
 }
 
 /// Something is about to be written to a connection of our own: says whose turn it is to who has
 /// the other end.
-pub fn put_on_board(entry: &'static Entry) {
-    #[cfg(target_arch = "x86_64")]
-    tokio::writes_to(entry);
+pub fn put_on_board(entry: &Entry) {
     let request = of(entry);
     entry.write_for(request);
     if let (Some(line), Some(board)) = (entry.line(), process::board()) {
@@ -287,11 +279,7 @@ pub fn goes_on_with(entry: &Entry) {
 pub fn opened(entry: &Entry) {
     match entry.is_accepted() {
         true => loop_is_at(0),
-        false => {
-            entry.write_for(in_hand());
-            #[cfg(target_arch = "x86_64")]
-            entry.open_by(tokio::running());
-        }
+        false => entry.write_for(in_hand()),
     }
 }
 

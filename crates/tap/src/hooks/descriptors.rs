@@ -6,7 +6,7 @@ use libc::{FILE, c_char, c_int, c_uint, c_void, sockaddr, socklen_t};
 
 use crate::errno::{errno, set_errno};
 use crate::real::real;
-use crate::{descriptors, listeners, process, thread, turns};
+use crate::{descriptors, listeners, process, thread, tokio, turns};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept(
@@ -79,7 +79,10 @@ pub unsafe extern "C" fn connect(
             false => unsafe { std::slice::from_raw_parts(address.cast(), length as usize) },
         };
         descriptors::opened_to(socket, how, to);
-        descriptors::entry(socket).map(turns::opened);
+        if let Some(entry) = descriptors::entry(socket) {
+            turns::opened(entry);
+            entry.open_by(tokio::running());
+        }
     }
     result
 }

@@ -3,7 +3,6 @@
 pub mod clocks;
 pub mod descriptors;
 mod loading;
-#[cfg(target_arch = "x86_64")]
 mod memory;
 mod paths;
 pub mod randomness;

@@ -9,8 +9,8 @@
 //! found in a stripped program, too. Of a program that is linked otherwise, or of a tokio whose
 //! tasks have no ids (before 1.23), nothing is found and nothing is changed.
 //!
-//! Functions that stand in constants are replaced by a few instructions that go on to ours, with the
-//! one that was there.
+//! Functions that stand in constants are replaced by a few instructions that go on to ours, with
+//! the one that was there.
 
 use std::ops::Range;
 
