@@ -55,7 +55,7 @@ pub unsafe extern "C" fn connect(
     let place = unsafe { place(address, length) };
     if let Some(Place::Gate(gate)) = place {
         let result = connect_by(socket, &gate);
-        descriptors::entry(socket).map(turns::opened);
+        connects(socket);
         return result;
     }
     if place.is_none()
@@ -79,12 +79,17 @@ pub unsafe extern "C" fn connect(
             false => unsafe { std::slice::from_raw_parts(address.cast(), length as usize) },
         };
         descriptors::opened_to(socket, how, to);
-        if let Some(entry) = descriptors::entry(socket) {
-            turns::opened(entry);
-            entry.open_by(tokio::running());
-        }
+        connects(socket);
     }
     result
+}
+
+/// A connection of our own is being made.
+fn connects(socket: c_int) {
+    if let Some(entry) = descriptors::entry(socket) {
+        turns::opened(entry);
+        entry.open_by(tokio::running());
+    }
 }
 
 /// A loop that has begun to connect asks whether it is connected.
