@@ -1,6 +1,8 @@
-//! The program's file, and where its sections are: some are not in memory.
+//! The program's file, and where its sections are: some are not in memory. What is in memory is
+//! changed before the program begins.
 
 use std::ffi::CStr;
+use std::ops::Range;
 
 /// A section header.
 pub struct Section {
@@ -78,6 +80,13 @@ impl Sections {
     pub fn map(&self, section: &Section) -> Option<&'static [u8]> {
         self.file.map(section.offset, section.length)
     }
+}
+
+/// # Safety
+/// Nobody needs the pages otherwise.
+pub unsafe fn protect(pages: &Range<usize>, how: libc::c_int) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe { libc::mprotect(pages.start as *mut libc::c_void, pages.len(), how) == 0 }
 }
 
 pub fn number(bytes: &[u8], at: usize) -> Option<u32> {

@@ -27,6 +27,8 @@ struct Place {
     line: AtomicU64,
     /// It has read a request itself: others hand it nothing.
     reads: AtomicBool,
+    /// The client whose connection it drives; 0: none.
+    client: AtomicUsize,
     /// The connection of our own to which it has written last; null: to none.
     connection: AtomicPtr<Entry>,
     /// What it has started for its request: a hash of each function, and how often.
@@ -38,6 +40,7 @@ const FUNCTIONS: usize = 4;
 
 static PLACE: AtomicPtr<Place> = AtomicPtr::new(std::ptr::null_mut());
 
+/// Once there is a table it stays.
 pub fn begin() -> Option<()> {
     let length = PLACES.saturating_mul(size_of::<Place>());
     // SAFETY: new memory, of which only what is used is made.
@@ -54,7 +57,12 @@ pub fn begin() -> Option<()> {
     if places == libc::MAP_FAILED {
         return None;
     }
-    PLACE.store(places.cast(), Ordering::Release);
+    let (first, turn) = (std::ptr::null_mut(), (Ordering::AcqRel, Ordering::Relaxed));
+    let made = PLACE.compare_exchange(first, places.cast(), turn.0, turn.1);
+    if made.is_err() {
+        // SAFETY: nobody has it.
+        unsafe { libc::munmap(places, length) };
+    }
     Some(())
 }
 
@@ -135,6 +143,18 @@ pub fn reads(one: usize) {
 /// Whether it has ever read a request.
 pub fn has_read(one: usize) -> bool {
     place_of(one, false).is_some_and(|place| place.reads.load(Ordering::Relaxed))
+}
+
+/// It drives the connection of this client.
+pub fn drives(one: usize, client: usize) {
+    if let Some(place) = place_of(one, true) {
+        place.client.store(client, Ordering::Relaxed);
+    }
+}
+
+/// The client whose connection it drives; 0: none.
+pub fn client(one: usize) -> usize {
+    place_of(one, false).map_or(0, |place| place.client.load(Ordering::Relaxed))
 }
 
 /// Something was handed to it for this request: from here on it works on that.
@@ -247,6 +267,7 @@ mod tests {
             work: AtomicU64::new(0),
             line: AtomicU64::new(0),
             reads: AtomicBool::new(false),
+            client: AtomicUsize::new(0),
             connection: AtomicPtr::new(std::ptr::null_mut()),
             started: [const { AtomicU64::new(0) }; FUNCTIONS],
         }
@@ -282,7 +303,7 @@ mod tests {
         assert_eq!(turns::current(), 8);
         put_down(0x1000);
         // The places of those that have ended are used again.
-        for one in (0x4000..).take(4 * PLACES) {
+        for one in (1 << 40..).take(4 * PLACES) {
             begins(one, 0x2000, 9, 1);
             assert!(is_at_work(one));
             has_ended(one);

@@ -318,10 +318,11 @@ fn tasks_of_tokio_are_known() {
     is_recorded_and_replayed("tokio", |stage| tokio(stage, &[]), &ways);
 }
 
-/// What they write is handed to a task of the connection.
+/// What they write is handed to a task of the connection, in the same thread or in another one.
 #[test]
 fn tasks_of_tokio_that_drive_a_connection_are_known() {
-    is_recorded_and_replayed("tokio-driven", |stage| tokio(stage, &["one"]), &["pool"]);
+    is_recorded_and_replayed("tokio-driven", |stage| tokio(stage, &[]), &["pool"]);
+    is_recorded_and_replayed("tokio-one", |stage| tokio(stage, &["one"]), &["pool"]);
 }
 
 fn tokio(stage: &Stage, how: &[&str]) -> Vec<String> {

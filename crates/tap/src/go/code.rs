@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 
 use super::image::{Function, Image, SYSCALL};
 use super::{entries, pools};
+use crate::program::protect;
 
 const PAGE: usize = 4096;
 /// What the entry does itself of the function that makes system calls, up to the comparison.
@@ -239,13 +240,13 @@ impl Near {
 
     fn finish(&self) -> bool {
         // SAFETY: the page is ours.
-        unsafe { protect(self.page, 1, libc::PROT_READ | libc::PROT_EXEC) }
+        unsafe {
+            protect(
+                &(self.page..self.page + PAGE),
+                libc::PROT_READ | libc::PROT_EXEC,
+            )
+        }
     }
-}
-
-unsafe fn protect(page: usize, pages: usize, how: libc::c_int) -> bool {
-    // SAFETY: as the caller promises, who knows what is there.
-    unsafe { libc::mprotect(page as *mut libc::c_void, pages * PAGE, how) == 0 }
 }
 
 fn replace(at: usize, near: usize) -> bool {
@@ -257,12 +258,13 @@ fn replace(at: usize, near: usize) -> bool {
     jump[1..].copy_from_slice(&distance.to_le_bytes());
     // The jump may reach into the next page.
     let page = at & !(PAGE - 1);
+    let pages = page..page + 2 * PAGE;
     // SAFETY: the program's code, which nobody runs yet.
     unsafe {
-        if !protect(page, 2, libc::PROT_READ | libc::PROT_WRITE) {
+        if !protect(&pages, libc::PROT_READ | libc::PROT_WRITE) {
             return false;
         }
         (at as *mut u8).copy_from_nonoverlapping(jump.as_ptr(), JUMP);
-        protect(page, 2, libc::PROT_READ | libc::PROT_EXEC)
+        protect(&pages, libc::PROT_READ | libc::PROT_EXEC)
     }
 }

@@ -14,6 +14,7 @@
 
 use std::ops::Range;
 
+use crate::program::protect;
 use crate::vectors::{Segment, Vectors};
 
 const PAGE: usize = 4096;
@@ -180,13 +181,6 @@ impl Stubs {
             )
         };
     }
-}
-
-/// # Safety
-/// Nobody needs the pages otherwise.
-unsafe fn protect(pages: &Range<usize>, how: libc::c_int) -> bool {
-    // SAFETY: as the caller promises.
-    unsafe { libc::mprotect(pages.start as *mut libc::c_void, pages.len(), how) == 0 }
 }
 
 #[cfg(test)]

@@ -18,8 +18,10 @@
 //! What code draws or reads the clock is found out by the stack ([`frames`]).
 //!
 //! Drivers as tokio-postgres have a task of their own for each connection, which writes what others
-//! hand to it: such a one works for whom it was woken by last ([`wakes`]).
+//! hand to it: such a one works for whom it was woken by last ([`wakes`]), or who is about to hand
+//! it something ([`clients`]).
 
+mod clients;
 mod frames;
 mod kinds;
 
@@ -80,8 +82,12 @@ pub unsafe fn begin(vectors: &Vectors) {
                 .zip([wake as *const (); 2]),
         );
     }
-    // SAFETY: tokio calls all of them with a task.
+    // SAFETY: as the caller promises; tokio calls all of them with a task.
     let are_seen = unsafe { constants.replace(&changes) };
+    if are_seen {
+        // SAFETY: as the caller promises.
+        unsafe { clients::begin(&program) };
+    }
     frames::begin(program);
     SEEN.store(are_seen, Ordering::Relaxed);
 }
@@ -134,6 +140,7 @@ unsafe extern "C-unwind" fn poll(task: usize, whole: Function) {
     unsafe { whole(task) };
     // From here on it may run elsewhere, or there is none any more.
     turns::ends();
+    clients::stops();
     RUNNING.set(outer);
     if let Some((work, taken_up)) = outers {
         turns::unpack(work);
@@ -161,6 +168,7 @@ fn wakes(task: usize) {
         None => !works::is_at_work(task),
     };
     if drives {
+        clients::wakes(task);
         works::tell(task, turns::in_hand());
     }
 }
