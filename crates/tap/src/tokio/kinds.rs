@@ -26,7 +26,7 @@ const WORDS: usize = FUNCTIONS + 3;
 const KINDS_MAX: usize = 1 << 14;
 
 /// What takes the place of a function: it is called with the task, and the function before.
-pub type Entry = *const ();
+pub type Ours = *const ();
 
 /// What is relocated when the program is loaded, and constant from then on.
 pub struct Constants {
@@ -78,8 +78,8 @@ impl Constants {
     /// Replaces the functions that stand at these places; false: none of them.
     ///
     /// # Safety
-    /// They are of the kind that the entries are for.
-    pub unsafe fn replace(&self, places: &[(usize, Entry)]) -> bool {
+    /// They are of the kind that ours are for.
+    pub unsafe fn replace(&self, places: &[(usize, Ours)]) -> bool {
         let all = || places.iter().map(|(place, _)| *place);
         let (Some(first), Some(last)) = (all().min(), all().max()) else {
             return false;

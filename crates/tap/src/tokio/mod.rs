@@ -1,10 +1,11 @@
 //! Programs in Rust on tokio, whose tasks run now in this thread and now in that one.
 //!
 //! ```text
-//!   a task of the program       poll, wake, drop
-//!                                │ by the table of its kind, which is changed
-//!   entries                      ▼
-//!   works     ◀── taken up ──── the function that was in the table ── saved ──▶ works
+//!   tokio        runs, wakes, gives back a task
+//!                 │ by the table of its kind, which is changed
+//!   poll          ▼ takes up what the task works on ◀──────────────┐
+//!                the function that was in the table                works
+//!                 │ a request is read or answered: it is saved ────┘
 //! ```
 //!
 //! Tokio has a table of functions for each kind of task ([`kinds`]), by which all tasks are run,
@@ -32,7 +33,7 @@ use crate::descriptors::Entry;
 use crate::vectors::Vectors;
 use crate::{turns, works};
 use frames::Program;
-use kinds::{Constants, Entry as Ours};
+use kinds::{Constants, Ours};
 
 /// What tasks are aligned to, so that no two share a line of a cache or its neighbour.
 const ALIGNMENT: usize = 128;
@@ -68,20 +69,7 @@ pub unsafe fn begin(vectors: &Vectors) {
     let ours: [Ours; 3] = [poll as *const (), wake as *const (), dealloc as *const ()];
     let each = |table| (table..).step_by(size_of::<usize>()).zip(ours);
     let mut changes: Vec<_> = tables.into_iter().flat_map(each).collect();
-    let wakes = [
-        &b"4task5waker11wake_by_val"[..],
-        b"4task5waker11wake_by_ref",
-    ];
-    let found = wakes.map(|name| program.function(&[b"5tokio", name]));
-    if let [Some(by_value), Some(by_reference)] = found
-        && let Some(pair) = constants.pair([by_value, by_reference])
-    {
-        changes.extend(
-            (pair..)
-                .step_by(size_of::<usize>())
-                .zip([wake as *const (); 2]),
-        );
-    }
+    changes.extend(wakers(&constants, &program));
     // SAFETY: as the caller promises; tokio calls all of them with a task.
     let are_seen = unsafe { constants.replace(&changes) };
     if are_seen {
@@ -90,6 +78,21 @@ pub unsafe fn begin(vectors: &Vectors) {
     }
     frames::begin(program);
     SEEN.store(are_seen, Ordering::Relaxed);
+}
+
+/// The two functions by which wakers wake, also a task that runs at that moment. A stripped program
+/// does not say where they are.
+fn wakers(constants: &Constants, program: &Program) -> Vec<(usize, Ours)> {
+    let function = |name: &[u8]| program.function(&[b"5tokio", name]);
+    let by_value = function(b"4task5waker11wake_by_val");
+    let by_reference = function(b"4task5waker11wake_by_ref");
+    let both = by_value.zip(by_reference);
+    match both.and_then(|(value, reference)| constants.pair([value, reference])) {
+        None => Vec::new(),
+        Some(at) => [at, at + size_of::<usize>()]
+            .map(|place| (place, wake as *const ()))
+            .to_vec(),
+    }
 }
 
 pub use frames::caller;
@@ -148,8 +151,7 @@ unsafe extern "C-unwind" fn poll(task: usize, whole: Function) {
     }
 }
 
-/// A task is woken: it is to run soon. A program that is not stripped says so of one that runs at
-/// that moment, too.
+/// A task is woken: it is to run soon, or once more.
 unsafe extern "C-unwind" fn wake(task: usize, whole: Function) {
     wakes(task);
     // SAFETY: what tokio would have called.
