@@ -2,7 +2,8 @@
 //! tokio, with tokio-postgres. Nothing here knows of tracing.
 //!
 //! ```text
-//!     marks PORT [one]       the database is in DATABASE_URL; one: in one thread
+//!     marks PORT [one|threads]   the database is in DATABASE_URL; in one thread, or in one for
+//!                                each connection
 //! ```
 
 use std::collections::VecDeque;
@@ -16,7 +17,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_postgres::{Client, NoTls};
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
@@ -97,35 +98,60 @@ fn database() -> String {
     std::env::var("DATABASE_URL").expect("DATABASE_URL says where the database is")
 }
 
-async fn serve(port: u16) -> Result<(), Failed> {
+async fn serve_connection(stream: TcpStream, pool: Pool) -> Result<(), hyper::Error> {
+    let service = service_fn(move |request| {
+        let pool = pool.clone();
+        async move {
+            let (status, text) = match answered(pool, request).await {
+                Ok(text) => (200, text),
+                Err(why) => (500, why.to_string()),
+            };
+            let answer = Response::builder().status(status);
+            let body = Full::new(Bytes::from(text));
+            Ok::<_, Infallible>(answer.body(body).expect("the status is one"))
+        }
+    });
+    let connection = hyper::server::conn::http1::Builder::new();
+    connection
+        .serve_connection(TokioIo::new(stream), service)
+        .await
+}
+
+async fn serve(port: u16, by_threads: bool) -> Result<(), Failed> {
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     let pool = Pool::default();
     loop {
         let (stream, _) = listener.accept().await?;
-        let pool = pool.clone();
-        let service = service_fn(move |request| {
-            let pool = pool.clone();
-            async move {
-                let (status, text) = match answered(pool, request).await {
-                    Ok(text) => (200, text),
-                    Err(why) => (500, why.to_string()),
-                };
-                let answer = Response::builder().status(status);
-                let body = Full::new(Bytes::from(text));
-                Ok::<_, Infallible>(answer.body(body).expect("the status is one"))
-            }
-        });
-        let connection = hyper::server::conn::http1::Builder::new();
-        tokio::spawn(connection.serve_connection(TokioIo::new(stream), service));
+        if by_threads {
+            let stream = stream.into_std()?;
+            std::thread::spawn(move || on_this_thread(stream));
+        } else {
+            tokio::spawn(serve_connection(stream, pool.clone()));
+        }
     }
+}
+
+/// Its requests are read by no task.
+fn on_this_thread(stream: std::net::TcpStream) -> Result<(), Failed> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let stream = TcpStream::from_std(stream)?;
+        serve_connection(stream, Pool::default()).await?;
+        Ok(())
+    })
 }
 
 fn main() -> Result<(), Failed> {
     let mut arguments = std::env::args().skip(1);
     let port = arguments.next().ok_or("no port is given")?.parse()?;
-    let mut runtime = match arguments.next().as_deref() {
+    let how = arguments.next();
+    let mut runtime = match how.as_deref() {
         Some("one") => tokio::runtime::Builder::new_current_thread(),
         _ => tokio::runtime::Builder::new_multi_thread(),
     };
-    runtime.enable_all().build()?.block_on(serve(port))
+    let by_threads = how.as_deref() == Some("threads");
+    let served = runtime.enable_all().build()?;
+    served.block_on(serve(port, by_threads))
 }

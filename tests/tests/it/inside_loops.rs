@@ -325,6 +325,16 @@ fn tasks_of_tokio_that_drive_a_connection_are_known() {
     is_recorded_and_replayed("tokio-one", |stage| tokio(stage, &["one"]), &["pool"]);
 }
 
+/// Each thread reads requests itself, and runs tasks that work for it.
+#[test]
+fn threads_that_run_tasks_of_tokio_are_known() {
+    is_recorded_and_replayed(
+        "tokio-threads",
+        |stage| tokio(stage, &["threads"]),
+        &["pool"],
+    );
+}
+
 fn tokio(stage: &Stage, how: &[&str]) -> Vec<String> {
     let service = [env!("CARGO_BIN_EXE_marks"), &stage.service_port.to_string()].map(str::to_owned);
     [service.to_vec(), command(how)].concat()

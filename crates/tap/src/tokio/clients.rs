@@ -19,7 +19,7 @@ use hindcast_taplog::pins::mixed;
 
 use super::frames::Program;
 use crate::program::protect;
-use crate::{turns, works};
+use crate::works;
 
 /// Clients of which it is known who drives their connection; a power of two. One more takes the
 /// place of another.
@@ -65,8 +65,11 @@ extern "C" fn sends(client: usize) {
     let known = place(client).filter(|of| of.address.load(Ordering::Relaxed) == client);
     let driver = known.map_or(0, |of| of.driver.load(Ordering::Relaxed));
     // Either may have been another one's memory before.
-    if driver != 0 && works::client(driver) == client {
-        works::tell(driver, turns::in_hand());
+    if driver != 0
+        && works::client(driver) == client
+        && let Some(request) = super::in_hand()
+    {
+        works::tell(driver, request);
     }
 }
 
@@ -200,6 +203,7 @@ fn movable(code: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::turns;
 
     #[test]
     fn what_begins_a_function_is_moved_as_whole_instructions() {

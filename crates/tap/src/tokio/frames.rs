@@ -169,17 +169,17 @@ extern "C" fn look(context: *mut c_void, frames: *mut c_void) -> c_int {
     }
 }
 
-/// What code asks; `None`: no task of tokio runs here, or it works on no request.
+/// What code asks, in a task or in a thread that runs tasks; `None`: the program is none of tokio,
+/// or it works on no request here.
 pub fn caller() -> Option<Caller> {
-    let task = super::running();
-    if task == 0 || turns::current() == 0 {
+    if turns::current() == 0 {
         return None;
     }
     // SAFETY: it is set once, and stays.
     let program = unsafe { PROGRAM.load(Ordering::Acquire).as_ref() }?;
     let mut frames = Frames {
         program,
-        hash: works::line(task),
+        hash: works::line(super::running()),
         functions: 0,
         others: 0,
     };

@@ -136,18 +136,24 @@ pub fn writes_to(entry: &'static Entry) {
 
 /// A task runs, until it waits. `whole` does that.
 unsafe extern "C-unwind" fn poll(task: usize, whole: Function) {
-    let outer = RUNNING.replace(task);
-    let outers = (outer != 0).then(|| (turns::packed(), TAKEN_UP.with(Cell::get)));
-    TAKEN_UP.with(|before| before.set(works::take_up(task)));
+    // Another task may run it within itself, or the thread, which reads requests by itself.
+    let (outer, works_on) = (RUNNING.replace(task), turns::packed());
+    let taken_up = TAKEN_UP.replace(works::take_up(task));
     // SAFETY: what tokio would have called.
     unsafe { whole(task) };
     // From here on it may run elsewhere, or there is none any more.
-    turns::ends();
+    turns::unpack(works_on);
     clients::stops();
+    TAKEN_UP.set(taken_up);
     RUNNING.set(outer);
-    if let Some((work, taken_up)) = outers {
-        turns::unpack(work);
-        TAKEN_UP.with(|before| before.set(taken_up));
+}
+
+/// The request for which something is handed to a task: that of the task that runs here, or of the
+/// thread; `None`: neither has one that is known.
+fn in_hand() -> Option<u64> {
+    match running() {
+        0 => Some(turns::current()).filter(|&request| request != 0),
+        _ => Some(turns::in_hand()),
     }
 }
 
@@ -159,11 +165,11 @@ unsafe extern "C-unwind" fn wake(task: usize, whole: Function) {
 }
 
 /// One that has nothing to do but to write to a connection what others hand to it has been handed
-/// something by the task that runs here.
+/// something by who runs here.
 fn wakes(task: usize) {
-    if running() == 0 || works::has_read(task) {
+    let Some(request) = in_hand().filter(|_| !works::has_read(task)) else {
         return;
-    }
+    };
     let drives = match works::connection(task) {
         Some(entry) => entry.is_driven_by(task),
         // It may be about to, if it was not made for a request.
@@ -171,7 +177,7 @@ fn wakes(task: usize) {
     };
     if drives {
         clients::wakes(task);
-        works::tell(task, turns::in_hand());
+        works::tell(task, request);
     }
 }
 
