@@ -182,11 +182,7 @@ pub fn begins(one: usize, by: usize, request: u64, function: usize) {
         }
     };
     if let Some(place) = place_of(one, work != 0) {
-        place.work.store(work, Ordering::Relaxed);
-        place.line.store(line, Ordering::Relaxed);
-        place
-            .connection
-            .store(std::ptr::null_mut(), Ordering::Relaxed);
+        place.begin(work, line);
     }
 }
 
@@ -208,11 +204,7 @@ pub fn connection(one: usize) -> Option<&'static Entry> {
 /// It is over, and its memory is given back.
 pub fn has_ended(one: usize) {
     if let Some(place) = place_of(one, false) {
-        place.work.store(0, Ordering::Relaxed);
-        place.line.store(0, Ordering::Relaxed);
-        place
-            .connection
-            .store(std::ptr::null_mut(), Ordering::Relaxed);
+        place.begin(0, 0);
         place.of.store(ENDED, Ordering::Relaxed);
     }
 }
@@ -228,6 +220,16 @@ pub fn line(one: usize) -> u64 {
 }
 
 impl Place {
+    /// Whoever had it before is over.
+    fn begin(&self, work: u64, line: u64) {
+        self.work.store(work, Ordering::Relaxed);
+        self.line.store(line, Ordering::Relaxed);
+        self.reads.store(false, Ordering::Relaxed);
+        self.client.store(0, Ordering::Relaxed);
+        let none = std::ptr::null_mut();
+        self.connection.store(none, Ordering::Relaxed);
+    }
+
     /// How often it has started this before. The one it started last stands first.
     fn count(&self, function: u32) -> u32 {
         let own = u64::from(function) << 32;
@@ -302,6 +304,13 @@ mod tests {
         take_up(0x1000);
         assert_eq!(turns::current(), 8);
         put_down(0x1000);
+        // What is known of one that has ended is not the next one's.
+        reads(0x1000);
+        drives(0x1000, 0x3000);
+        has_ended(0x1000);
+        begins(0x1000, 0x2000, 8, 1);
+        assert!(!has_read(0x1000));
+        assert_eq!(client(0x1000), 0);
         // The places of those that have ended are used again.
         for one in (1 << 40..).take(4 * PLACES) {
             begins(one, 0x2000, 9, 1);

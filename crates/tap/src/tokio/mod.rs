@@ -71,13 +71,12 @@ pub unsafe fn begin(vectors: &Vectors) {
     let mut changes: Vec<_> = tables.into_iter().flat_map(each).collect();
     changes.extend(wakers(&constants, &program));
     // SAFETY: as the caller promises; tokio calls all of them with a task.
-    let are_seen = unsafe { constants.replace(&changes) };
-    if are_seen {
+    if unsafe { constants.replace(&changes) } {
         // SAFETY: as the caller promises.
         unsafe { clients::begin(&program) };
+        frames::begin(program);
+        SEEN.store(true, Ordering::Relaxed);
     }
-    frames::begin(program);
-    SEEN.store(are_seen, Ordering::Relaxed);
 }
 
 /// The two functions by which wakers wake, also a task that runs at that moment. A stripped program
