@@ -31,6 +31,7 @@ pub mod channel;
 pub mod checkpoints;
 pub mod doors;
 pub mod error;
+pub mod hole;
 pub mod introduce;
 pub mod join;
 pub mod key;

@@ -10,7 +10,6 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -21,6 +20,7 @@ use hindcast_execlog::event::{LONG, padded};
 use hindcast_execlog::files::{End, is_first};
 use hindcast_execlog::{Events, Kind, LogHeader, ProcessHeader};
 
+use crate::hole::punch;
 use crate::message::ToBackup;
 
 /// Most bytes in one message.
@@ -436,15 +436,7 @@ impl Log {
             return;
         }
         let from = self.punched.next_multiple_of(4096);
-        // SAFETY: a descriptor and numbers. Where the file system cannot, the log stays.
-        unsafe {
-            libc::fallocate(
-                self.file.as_raw_fd(),
-                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
-                from as i64,
-                (end - from) as i64,
-            )
-        };
+        punch(&self.file, from..end);
         self.punched = end;
     }
 }

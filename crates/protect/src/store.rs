@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, chown, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -14,6 +13,7 @@ use hindcast_exec::mapped::Mapped;
 use hindcast_execlog::LogHeader;
 use hindcast_execlog::files::is_first;
 
+use crate::hole::punch;
 use crate::message::ToBackup;
 
 /// The first page of a log has its header, and must be there as a whole.
@@ -229,15 +229,7 @@ impl Kept {
         if end <= from {
             return 0;
         }
-        // SAFETY: a descriptor and numbers. Where the file system cannot, the log stays.
-        unsafe {
-            libc::fallocate(
-                self.file.as_raw_fd(),
-                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
-                from as i64,
-                (end - from) as i64,
-            )
-        };
+        punch(&self.file, from..end);
         let forgotten = end - header - self.begins;
         self.begins = end - header;
         forgotten

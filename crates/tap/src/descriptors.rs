@@ -11,7 +11,7 @@ use libc::socklen_t;
 
 use crate::errno::{errno, set_errno};
 use crate::real::getsockname;
-use crate::{process, thread};
+use crate::{memory, process, thread};
 
 /// Descriptors from here on are not looked at.
 const COUNT: usize = 1 << 20;
@@ -237,20 +237,9 @@ static TABLE: AtomicPtr<Entry> = AtomicPtr::new(std::ptr::null_mut());
 static HIGHEST: AtomicU32 = AtomicU32::new(0);
 
 pub fn begin() -> bool {
-    // SAFETY: new memory.
-    let table = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            COUNT * size_of::<Entry>(),
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
-        )
-    };
-    if table == libc::MAP_FAILED {
+    let Some(table) = memory::fresh(COUNT * size_of::<Entry>()) else {
         return false;
-    }
+    };
     TABLE.store(table.cast(), Ordering::Relaxed);
     true
 }

@@ -62,6 +62,7 @@ mod go;
 mod hooks;
 mod java;
 mod listeners;
+mod memory;
 mod php;
 mod pins;
 mod process;

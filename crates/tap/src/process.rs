@@ -7,6 +7,7 @@ use hindcast_taplog::{Board, CAPACITY_VARIABLE, Hello, SOCKET_VARIABLE, TOKEN, r
 use libc::{c_char, c_int};
 
 use crate::errno::{errno, set_errno};
+use crate::memory;
 use crate::real::real;
 
 /// Set when there is somebody to tell something to.
@@ -335,17 +336,12 @@ unsafe fn received(socket: i32) -> Option<i32> {
 /// A page that the kernel wipes in a child.
 fn mark() -> bool {
     const PAGE: usize = 4096;
-    // SAFETY: new memory.
+    let Some(page) = memory::fresh(PAGE) else {
+        return false;
+    };
+    // SAFETY: the memory is ours, and there is room for a number.
     unsafe {
-        let page = libc::mmap(
-            std::ptr::null_mut(),
-            PAGE,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        );
-        if page == libc::MAP_FAILED || libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) != 0 {
+        if libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) != 0 {
             return false;
         }
         let mark = page.cast::<AtomicU32>();

@@ -1,8 +1,6 @@
-//! The program's file, and where its sections are: some are not in memory. What is in memory is
-//! changed before the program begins.
+//! The program's file, and where its sections are: some are not in memory.
 
 use std::ffi::CStr;
-use std::ops::Range;
 
 /// A section header.
 pub struct Section {
@@ -80,13 +78,6 @@ impl Sections {
     pub fn map(&self, section: &Section) -> Option<&'static [u8]> {
         self.file.map(section.offset, section.length)
     }
-}
-
-/// # Safety
-/// Nobody needs the pages otherwise.
-pub unsafe fn protect(pages: &Range<usize>, how: libc::c_int) -> bool {
-    // SAFETY: as the caller promises.
-    unsafe { libc::mprotect(pages.start as *mut libc::c_void, pages.len(), how) == 0 }
 }
 
 pub fn number(bytes: &[u8], at: usize) -> Option<u32> {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering}
 use hindcast_taplog::pins::mixed;
 
 use crate::descriptors::Entry;
-use crate::turns;
+use crate::{memory, turns};
 
 /// How many at a time something is known of; a power of two.
 const PLACES: usize = 1 << 18;
@@ -43,20 +43,7 @@ static PLACE: AtomicPtr<Place> = AtomicPtr::new(std::ptr::null_mut());
 /// Once there is a table it stays.
 pub fn begin() -> Option<()> {
     let length = PLACES.saturating_mul(size_of::<Place>());
-    // SAFETY: new memory, of which only what is used is made.
-    let places = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            length,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
-        )
-    };
-    if places == libc::MAP_FAILED {
-        return None;
-    }
+    let places = memory::fresh(length)?;
     let (first, turn) = (std::ptr::null_mut(), (Ordering::AcqRel, Ordering::Relaxed));
     let made = PLACE.compare_exchange(first, places.cast(), turn.0, turn.1);
     if made.is_err() {

@@ -8,11 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use super::take::{NotTaken, Taking};
-use super::{Checkpoint, FOLDER, fill, folders};
+use super::{Checkpoint, folders, keep, next};
 use crate::mapped::Mapped;
 use crate::preflight;
 use crate::recording::Recording;
-use crate::report;
 
 pub struct BeingTaken {
     thread: JoinHandle<Result<Checkpoint, NotTaken>>,
@@ -48,30 +47,15 @@ fn take(
 ) -> Result<Checkpoint, NotTaken> {
     let board = Mapped::to_write(&board.into())?.ok_or(NotTaken::Ended)?;
     let recording = Recording::open(folder).map_err(std::io::Error::other)?;
-    let all = folder.join(FOLDER);
-    hindcast_private::folders(&all)?;
     let before = folders(folder);
-    let next = before.last_key_value().map_or(1, |(last, _)| last + 1);
-    let draft = hindcast_private::temporary_folder(&all, "new-")?;
     let taking = Taking {
         process,
         board: &board,
         recording: &folder.canonicalize()?,
         is_needed,
     };
-    match fill(
-        &taking,
-        (&recording, &preflight::here()),
-        true,
-        draft.path(),
-    ) {
-        Err(NotTaken::System(_)) if !report::is_alive(process as u32) => {
-            return Err(NotTaken::Ended);
-        }
-        filled => filled?,
-    }
-    let taken = all.join(next.to_string());
-    std::fs::rename(draft.keep(), &taken)?;
+    let of = (&recording, &preflight::here());
+    let taken = keep(&taking, of, true, next(&before))?;
     for folder in before.values() {
         std::fs::remove_dir_all(folder)?;
     }

@@ -242,6 +242,11 @@ fn folders(recording: &Path) -> BTreeMap<u64, PathBuf> {
     entries.filter_map(numbered).collect()
 }
 
+/// The number of the next one.
+fn next(taken: &BTreeMap<u64, PathBuf>) -> u64 {
+    taken.last_key_value().map_or(1, |(last, _)| last + 1)
+}
+
 /// Takes checkpoints of a replay now and then.
 pub struct Taker<'a> {
     folder: &'a Path,
@@ -261,16 +266,13 @@ impl<'a> Taker<'a> {
         machine: &'a Machine,
         every: Duration,
     ) -> Taker<'a> {
-        let next = folders(folder)
-            .last_key_value()
-            .map_or(1, |(last, _)| last + 1);
         Taker {
             folder,
             recording,
             machine,
             every,
             due: Instant::now() + every,
-            next,
+            next: next(&folders(folder)),
             ended: None,
         }
     }
@@ -295,34 +297,15 @@ impl<'a> Taker<'a> {
 
     fn take(&mut self, process: libc::pid_t, board: &Mapped<Board>) -> Result<(), NotTaken> {
         self.make_room()?;
-        let folder = self.folder.join(FOLDER);
-        hindcast_private::folders(&folder)?;
-        let draft = hindcast_private::temporary_folder(&folder, "new-")?;
-        match self.fill(process, board, draft.path()) {
-            // It is looked at from outside, and ends when it likes.
-            Err(NotTaken::System(_)) if !report::is_alive(process as u32) => {
-                return Err(NotTaken::Ended);
-            }
-            filled => filled?,
-        }
-        std::fs::rename(draft.keep(), folder.join(self.next.to_string()))?;
-        self.next += 1;
-        Ok(())
-    }
-
-    fn fill(
-        &self,
-        process: libc::pid_t,
-        board: &Mapped<Board>,
-        draft: &Path,
-    ) -> Result<(), NotTaken> {
         let taking = Taking {
             process,
             board,
             recording: &self.folder.canonicalize()?,
             is_needed: &AtomicBool::new(false),
         };
-        fill(&taking, (self.recording, self.machine), false, draft)
+        keep(&taking, (self.recording, self.machine), false, self.next)?;
+        self.next += 1;
+        Ok(())
     }
 
     /// Removes every second one where there are too many.
@@ -337,6 +320,28 @@ impl<'a> Taker<'a> {
         self.every *= 2;
         Ok(())
     }
+}
+
+/// Takes a checkpoint into the folder of this number, which is returned.
+fn keep(
+    taking: &Taking,
+    of: (&Recording, &Machine),
+    is_elsewhere: bool,
+    number: u64,
+) -> Result<PathBuf, NotTaken> {
+    let all = taking.recording.join(FOLDER);
+    hindcast_private::folders(&all)?;
+    let draft = hindcast_private::temporary_folder(&all, "new-")?;
+    match fill(taking, of, is_elsewhere, draft.path()) {
+        // It is looked at from outside, and ends when it likes.
+        Err(NotTaken::System(_)) if !report::is_alive(taking.process as u32) => {
+            return Err(NotTaken::Ended);
+        }
+        filled => filled?,
+    }
+    let taken = all.join(number.to_string());
+    std::fs::rename(draft.keep(), &taken)?;
+    Ok(taken)
 }
 
 /// Fills the folder of a checkpoint.

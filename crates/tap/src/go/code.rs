@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use super::image::{Function, Image, SYSCALL};
 use super::{entries, pools};
-use crate::program::protect;
+use crate::memory::protect;
 
 const PAGE: usize = 4096;
 /// What the entry does itself of the function that makes system calls, up to the comparison.

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use hindcast_taplog::pins::mixed;
 
 use super::frames::Program;
-use crate::program::protect;
+use crate::memory::{self, protect};
 use crate::works;
 
 /// Clients of which it is known who drives their connection; a power of two. One more takes the
@@ -137,17 +137,10 @@ unsafe fn change(at: usize) -> Option<()> {
     // SAFETY: the function is longer.
     let code = unsafe { std::slice::from_raw_parts(at as *const u8, LOOKED_AT) };
     let moved = movable(code)?;
-    // SAFETY: new memory, of which so much is written; then the program's code, as the caller
+    let page = memory::fresh(PAGE)?;
+    // SAFETY: the memory is ours, with room for so much; then the program's code, as the caller
     // promises.
     unsafe {
-        let (how, what) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-        );
-        let page = libc::mmap(std::ptr::null_mut(), PAGE, how, what, -1, 0);
-        if page == libc::MAP_FAILED {
-            return None;
-        }
         let start = page.cast::<u8>();
         start.copy_from_nonoverlapping(code.as_ptr(), moved);
         // The function has not begun: `rax` is nobody's.

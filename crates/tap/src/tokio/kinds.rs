@@ -14,7 +14,7 @@
 
 use std::ops::Range;
 
-use crate::program::protect;
+use crate::memory::{self, protect};
 use crate::vectors::{Segment, Vectors};
 
 const PAGE: usize = 4096;
@@ -143,18 +143,8 @@ const STUB: usize = 32;
 impl Stubs {
     fn with_room_for(count: usize) -> Option<Self> {
         let length = count.checked_mul(STUB)?;
-        // SAFETY: new memory.
-        let at = unsafe {
-            let (how, what) = (
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            );
-            libc::mmap(std::ptr::null_mut(), length, how, what, -1, 0)
-        };
-        (at != libc::MAP_FAILED).then_some(Self {
-            at: at as usize,
-            length,
-        })
+        let at = memory::fresh(length)? as usize;
+        Some(Self { at, length })
     }
 
     /// # Safety
