@@ -14,7 +14,9 @@
 //! for the caller to say. Added ones, and with them repeated attempts, are held by no rule. The
 //! others obey:
 //!
-//! - **Snapshot**: rule A of [`Schedule`], also for those that aborted originally.
+//! - **Snapshot**: rule A of [`Schedule`], also for those that aborted originally, and also to wait
+//!   for those: a snapshot tells who had been rolled back by then as it tells who had committed. So
+//!   rows that one held until it was rolled back are taken by those behind it when it is over.
 //! - **Commit** of one that wrote originally: rule B.
 //! - **Losers last**: one that failed originally because of a conflict writes or locks only when
 //!   all writers that had ended when it did are over. So what beat it then beats it now, unless the
@@ -91,8 +93,8 @@ pub struct Retroaction {
     past: Vec<Past>,
     /// By loser: writers that may have beaten it although they were seen to end after it.
     seen_late: HashMap<Tx, Vec<Tx>>,
-    /// By position: the least level among those that began there or later; [`u32::MAX`] if none
-    /// took a snapshot.
+    /// By position: the least level among those that began there or later; of a writer that took no
+    /// snapshot, the last that lacks it. [`u32::MAX`] if there is none.
     least_level: Vec<u32>,
     /// Writers in the order in which they ended.
     writers: Vec<Tx>,
@@ -123,19 +125,24 @@ enum Role {
 
 impl Retroaction {
     /// `past` is in the order of beginning. What `levels` has beyond them are looks of later
-    /// statements: they write nothing. Those that are left, and writers of theirs, have no levels.
+    /// statements: they write nothing. Those that are left have no levels. One that aborted is
+    /// visible from where its end is, if it had an id.
     pub fn new(levels: Levels, past: Vec<Past>) -> Self {
         let count = past.len();
         let mut least_level = vec![u32::MAX; count + 1];
         for at in (0..count).rev() {
-            let level = levels.level_of(Tx(at as u32));
+            let tx = Tx(at as u32);
+            let lacks_it = || Some(levels.visible_from(tx)?.0.saturating_sub(1));
+            let level = levels.level_of(tx).map(|level| level.0);
             least_level[at] = level
-                .map_or(u32::MAX, |level| level.0)
+                .or_else(lacks_it)
+                .unwrap_or(u32::MAX)
                 .min(least_level[at + 1]);
         }
         let mut writers: Vec<Tx> = levels
             .transactions()
             .filter(|&tx| levels.visible_from(tx).is_some())
+            .filter(|tx| past[tx.index()].origin == Origin::Committed)
             .collect();
         writers.sort_by_key(|tx| past[tx.index()].ended);
         let seen_late = seen_late(&levels, &past, &least_level, &writers);
@@ -183,7 +190,8 @@ impl Retroaction {
         &self.past[tx.index()]
     }
 
-    fn is_over(&self, tx: Tx) -> bool {
+    /// Whether it has ended, or will not come.
+    pub fn is_over(&self, tx: Tx) -> bool {
         self.schedule.has_ended(tx) || self.schedule.is_abandoned(tx)
     }
 
@@ -205,13 +213,15 @@ impl Retroaction {
     /// Losers last: whether it may write or lock.
     pub fn may_act(&self, tx: Tx) -> bool {
         let own = self.past(tx);
-        let first = self.writers.get(self.won);
         if self.is_free(tx) || own.origin != Origin::Aborted {
             return true;
         }
-        let mut seen_late = self.seen_late.get(&tx).into_iter().flatten();
-        first.is_none_or(|&first| self.past(first).ended > own.ended)
-            && seen_late.all(|&writer| self.is_over(writer))
+        let levels = self.schedule.levels();
+        let had_ended = |writer: &&Tx| self.past(**writer).ended <= own.ended;
+        let open = self.writers[self.won..].iter().take_while(had_ended);
+        let seen_late = self.seen_late.get(&tx).into_iter().flatten();
+        open.chain(seen_late)
+            .all(|&writer| self.is_over(writer) || ended_before(levels, tx, writer))
     }
 
     pub fn may_commit(&self, tx: Tx) -> bool {
@@ -385,6 +395,13 @@ impl Retroaction {
             self.won += 1;
         }
     }
+}
+
+/// Whether somebody's snapshot shows that a transaction was over before a writer had committed. A
+/// recorder may have read the two in the other order.
+fn ended_before(levels: &Levels, tx: Tx, writer: Tx) -> bool {
+    let own = levels.visible_from(tx);
+    own.is_some_and(|own| Some(own) < levels.visible_from(writer))
 }
 
 /// By loser: the writers that may have committed before it failed although a recorder saw them end

@@ -598,7 +598,10 @@ impl<'a> Loading<'a> {
         if fate == Fate::Aborted && !self.scope.changed {
             return false;
         }
-        if let Some(xid) = recorded.xid.filter(|_| fate == Fate::Committed) {
+        // Of changed code also what aborted: who saw that it was over waits for it, and so for the
+        // rows that it held.
+        let is_over = matches!(fate, Fate::Committed | Fate::Aborted);
+        if let Some(xid) = recorded.xid.filter(|_| is_over) {
             self.writers.push((tx, xid));
             self.committed
                 .extend(recorded.commit_lsn.map(|lsn| (tx, lsn)));
@@ -654,6 +657,7 @@ impl<'a> Loading<'a> {
             recording.find_retried(shapes);
             let retried = |tx: &Tx| recording.retried.binary_search(tx).is_ok();
             self.aborted.retain(|(tx, _)| !retried(tx));
+            self.writers.retain(|(tx, _)| !retried(tx));
             self.statements.retain(|(tx, _)| !retried(tx));
             self.snapshots.extend(self.aborted);
         }

@@ -46,6 +46,8 @@ pub struct Transaction {
     pub looks: Vec<Look>,
     /// Of a writer that committed.
     pub xid: Option<Xid>,
+    /// Of one that had an id and was rolled back.
+    pub undone: Option<Xid>,
     pub committed: bool,
     pub statements: Vec<(Op, Answer)>,
     /// By statement, then its end.
@@ -203,6 +205,7 @@ impl Director for Recorder {
             read_committed: false,
             looks: Vec::new(),
             xid: None,
+            undone: None,
             committed: false,
             statements: Vec::new(),
             stamps: Vec::new(),
@@ -268,6 +271,7 @@ impl Director for Recorder {
         let transaction = self.transaction(at);
         transaction.committed = committed;
         transaction.xid = xid.filter(|_| committed);
+        transaction.undone = xid.filter(|_| !committed);
         transaction
             .stamps
             .last_mut()

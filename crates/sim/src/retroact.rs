@@ -10,7 +10,7 @@ use hindcast_order::{Admission, Levels, Observed, Request, Span, Tx, admission};
 use crate::changed::{Change, Changed, Program};
 use crate::database::{Answer, Op};
 use crate::handler::Handler;
-use crate::record::History;
+use crate::record::{History, Transaction};
 use crate::rng::Rng;
 use crate::service::{
     Director, End, Objection, Place, Resources, Runs, Service, Strategy, Waiting,
@@ -20,6 +20,8 @@ use crate::service::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     pub snapshot: bool,
+    /// Who saw that another one had been rolled back waits for that.
+    pub undone: bool,
     pub commit: bool,
     /// Who lost a conflict acts after who won it.
     pub losers_last: bool,
@@ -31,6 +33,7 @@ pub struct Rules {
 impl Rules {
     pub const ALL: Self = Self {
         snapshot: true,
+        undone: true,
         commit: true,
         losers_last: true,
         new_writers: true,
@@ -126,25 +129,36 @@ impl History {
     }
 
     /// Whether every failure will come again: none was a deadlock, which depends on who closes the
-    /// circle; and none that came to nothing had held rows until then, which others get first if it
-    /// acts last.
+    /// circle; none that the database made fail had held rows until then, which others get first if
+    /// it acts last; and nobody got a row of one that was rolled back by waiting for it, which no
+    /// snapshot shows.
     pub fn fails_again(&self) -> bool {
-        let held_a_row = |statements: &[(Op, Answer)]| {
-            let mut operations = statements.iter().map(|(op, _)| *op);
-            operations.any(takes_a_row)
-        };
         self.transactions
             .iter()
             .all(|t| match t.statements.split_last() {
                 Some(((_, Answer::Deadlock), _)) => false,
-                Some(((_, Answer::Serialization), before)) => !held_a_row(before),
-                _ => t.committed || !held_a_row(&t.statements),
+                Some(((_, Answer::Serialization), before)) => rows(before).next().is_none(),
+                _ => t.committed || self.transactions.iter().all(|other| apart(t, other)),
             })
     }
 }
 
-fn takes_a_row(op: Op) -> bool {
-    matches!(op, Op::Write(..) | Op::LockRow(..))
+/// Whether two transactions took no row in common, or one of them saw that the other was over.
+fn apart(one: &Transaction, other: &Transaction) -> bool {
+    let saw_end = |of: &Transaction, by: &Transaction| {
+        let xid = of.xid.or(of.undone);
+        xid.is_some_and(|xid| by.snapshot.as_ref().is_some_and(|saw| saw.sees(xid)))
+    };
+    let in_common = || rows(&one.statements).any(|row| rows(&other.statements).any(|its| its == row));
+    one.place == other.place || saw_end(one, other) || saw_end(other, one) || !in_common()
+}
+
+/// The rows that these statements took.
+fn rows(statements: &[(Op, Answer)]) -> impl Iterator<Item = u8> + '_ {
+    statements.iter().filter_map(|&(op, _)| match op {
+        Op::Write(row, _) | Op::LockRow(row, ..) => Some(row),
+        _ => None,
+    })
 }
 
 struct Retroactor<'a> {
@@ -199,7 +213,10 @@ impl<'a> Retroactor<'a> {
             .enumerate()
             .map(|(t, one)| match origin(t) {
                 Origin::Left => Observed::default(),
-                _ => one.observed(),
+                _ => Observed {
+                    xid: one.xid.or(one.undone.filter(|_| options.rules.undone)),
+                    ..one.observed()
+                },
             })
             .collect();
         let levels = Levels::of(&observed).expect("what a database shows is ordered");
@@ -268,16 +285,22 @@ impl<'a> Retroactor<'a> {
     }
 
     /// Whether a transaction must have taken its snapshot before another one had ended, as far as
-    /// can be told: it began before, and saw nobody whom somebody missed that began later.
+    /// can be told: it began before, and saw nobody who began later, or whom such a one missed.
     fn took_snapshot_before_end(&self, tx: Tx, other: Tx) -> bool {
         let levels = self.retroaction.schedule().levels();
         let ended = self.recorded(other).ended;
         let later = levels
             .transactions()
             .filter(|&one| self.recorded(one).began > ended);
-        let least = later.filter_map(|one| levels.level_of(one)).min();
+        let (missed, saw): (Vec<_>, Vec<_>) = later
+            .map(|one| (levels.level_of(one), levels.visible_from(one)))
+            .unzip();
+        let own = levels.level_of(tx);
+        let mut missed = missed.into_iter().flatten();
+        let mut saw = saw.into_iter().flatten();
         self.recorded(tx).began <= ended
-            && least.is_none_or(|least| levels.level_of(tx) <= Some(least))
+            && missed.all(|level| own <= Some(level))
+            && saw.all(|level| own < Some(level))
     }
 
     /// Guarantee 3, and with it 2: what a transaction must see is over, and what it must not see
@@ -293,7 +316,14 @@ impl<'a> Retroactor<'a> {
             .map(|w| (w, self.recorded(w)))
         {
             let same_request = writer.place.request == own.place.request;
-            if w == tx || self.free.contains(&w) || !writer.committed {
+            if w == tx || self.free.contains(&w) {
+                continue;
+            }
+            let was_over = writer.undone.is_some_and(|xid| snapshot.sees(xid));
+            if was_over && !self.retroaction.is_over(w) {
+                return broken("comes before the end of", w);
+            }
+            if !writer.committed {
                 continue;
             }
             // Somebody else may have committed its writes.

@@ -89,6 +89,13 @@ fn a_rule_that_is_left_out_is_noticed() {
     );
     is_noticed(
         Rules {
+            undone: false,
+            ..Rules::ALL
+        },
+        broken,
+    );
+    is_noticed(
+        Rules {
             commit: false,
             ..Rules::ALL
         },
