@@ -149,7 +149,8 @@ fn apart(one: &Transaction, other: &Transaction) -> bool {
         let xid = of.xid.or(of.undone);
         xid.is_some_and(|xid| by.snapshot.as_ref().is_some_and(|saw| saw.sees(xid)))
     };
-    let in_common = || rows(&one.statements).any(|row| rows(&other.statements).any(|its| its == row));
+    let in_common =
+        || rows(&one.statements).any(|row| rows(&other.statements).any(|its| its == row));
     one.place == other.place || saw_end(one, other) || saw_end(other, one) || !in_common()
 }
 

@@ -510,6 +510,38 @@ fn who_checks_passwords_in_what_it_rolls_back_lets_the_same_in_again() {
     assert!(named, "{}", replayed.stdout);
 }
 
+/// A transaction that is rolled back holds its rows until then, and who saw that it was over gets
+/// them behind it, however late it is in changed code.
+#[test]
+fn rows_of_one_that_was_rolled_back_are_taken_behind_it_by_changed_code() {
+    let schema = "CREATE TABLE account (id int PRIMARY KEY, balance int);
+        INSERT INTO account VALUES (1, 0), (2, 0)";
+    let stage = stage("refused", schema, &[]);
+    let service = repository("tests/services/refused.py");
+    let port = stage.service_port.to_string();
+    let recorder = record(&stage, &[python(), service.display().to_string(), port]);
+    let address = format!("127.0.0.1:{}", stage.service_port);
+    let ask = |method| {
+        let answer = Client::new(address.clone()).send(method, "/", None);
+        answer.unwrap().text()
+    };
+    std::thread::scope(|scope| {
+        let pays = scope.spawn(|| ask("POST"));
+        let locked = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'";
+        wait_for("an account to be locked", || {
+            (value(&stage, locked) == "1").then_some(())
+        });
+        assert_eq!(ask("DELETE"), "0");
+        assert_eq!(pays.join().unwrap(), "0");
+    });
+    recorder.interrupt().assert_code(0);
+    let report = retro(&stage, "SLOW=1 ", &service);
+    let counts = &report["counts"];
+    assert_eq!(counts["let_go"], 0, "{report:#}");
+    assert_eq!(counts["responses_changed"], 0, "{report:#}");
+    assert_eq!(counts["changed"], 0, "{report:#}");
+}
+
 /// Has clients send these, records it, and replays it. How often a request saw what others had
 /// written between two of its statements.
 fn counters(name: &str, requests: impl Fn(usize, usize) -> (&'static str, String) + Sync) -> usize {
