@@ -135,6 +135,8 @@ pub enum ReplayError {
 
 /// How long all sessions may be held before order is given up, where it can be.
 const QUIET: Duration = Duration::from_millis(40);
+/// How long, if a request that waits does several things at a time, of which one has not come.
+const QUIET_BESIDE: Duration = Duration::from_millis(500);
 /// How long, if the service may be at work.
 const QUIET_AT_WORK: Duration = Duration::from_secs(2);
 
@@ -545,14 +547,23 @@ async fn nudge(shared: &Shared, longest: Duration) {
         stall(monitor, QUIET, || false).await;
         let waiting = monitor.waiting();
         let steps = || monitor.with(|coordinator| coordinator.steps());
-        if is_at_work(shared, &waiting) {
+        let expected = monitor.with(|coordinator| coordinator.still_to_begin(&waiting));
+        let more = match is_at_work(shared, &waiting) {
             // It may be computing, or talking to other services.
-            let more = QUIET_AT_WORK.max(longest * 2) - QUIET;
+            true => QUIET_AT_WORK.max(longest * 2) - QUIET,
+            false if expected.is_empty() => Duration::ZERO,
+            false => QUIET_BESIDE,
+        };
+        if !more.is_zero() {
             let before = steps();
             let _ = tokio::time::timeout(more, monitor.until(|c| c.steps() != before)).await;
             if steps() != before {
                 continue;
             }
+        }
+        if !expected.is_empty() {
+            monitor.with(|coordinator| coordinator.expected_in_vain(&expected));
+            continue;
         }
         let steps = steps();
         if gave_way_at == Some(steps) || !shared.make_all_yield() {
@@ -562,9 +573,14 @@ async fn nudge(shared: &Shared, longest: Duration) {
     }
 }
 
-/// Whether a request is in flight of which no transaction waits.
+/// Whether a request is in flight of which no transaction waits, or the database is at work on one
+/// that does not wait there.
 fn is_at_work(shared: &Shared, waiting: &[Ask]) -> bool {
     let blocked = shared.blocked();
+    let mut looking = shared.lookers.all().into_values();
+    if looking.any(|one| !blocked.contains(&Claim::Run(one.tx))) {
+        return true;
+    }
     shared.monitor.with(|coordinator| {
         let held = |request| {
             let is_own = |claim| coordinator.request_of(claim) == Some(request);

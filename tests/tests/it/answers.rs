@@ -17,9 +17,9 @@ const PAGES: &str = "CREATE TABLE author (id int PRIMARY KEY, name text NOT NULL
 
 const ROUNDS: usize = 4;
 
-/// The service's command, and its surroundings.
-fn service(stage: &Stage) -> [String; 3] {
-    let service = repository("tests/services/loads.js");
+/// The command of the service in this file.
+fn service(stage: &Stage, file: &str) -> [String; 3] {
+    let service = repository("tests/services").join(file);
     let port = stage.service_port.to_string();
     ["node".to_owned(), service.display().to_string(), port]
 }
@@ -66,7 +66,7 @@ fn load(stage: &Stage, written: bool) -> BTreeSet<String> {
 
 fn record(stage: &Stage, slow: &str, written: bool) -> BTreeSet<String> {
     install("examples/node/run.sh", &["--install"]);
-    let command = service(stage);
+    let command = service(stage, "loads.js");
     let [node, file, port] = &command;
     let more = ["--base", "template", "--", node, file, port];
     let mut recorder = run(stage, "record", slow, &more);
@@ -92,7 +92,7 @@ fn answers_come_in_their_order(stage: &Stage, written: bool) {
     assert!(!replayed.contains("moved"), "{replayed}");
     // Half of what was asked at a time does not come.
     let began = Instant::now();
-    let app = format!("CHANGED=1 {}", service(stage).join(" "));
+    let app = format!("CHANGED=1 {}", service(stage, "loads.js").join(" "));
     let changed = run(stage, "retro", "old", &["--json", "--app", &app]).wait();
     let took = began.elapsed();
     let report: serde_json::Value = serde_json::from_str(&changed.stdout).unwrap();
@@ -109,4 +109,39 @@ fn answers_come_in_their_order_through_the_gateway() {
 fn answers_come_in_their_order_straight_to_the_database() {
     let stage = inside_extension::stage("answers-straight", PAGES, &[]);
     answers_come_in_their_order(&stage, true);
+}
+
+/// In changed code one of two reads of a request comes behind the other. Nothing moves meanwhile:
+/// the other waits for a commit, and that for the one that comes.
+#[test]
+fn what_a_request_asks_at_a_time_is_waited_for_though_the_rest_of_it_waits() {
+    let schema = "CREATE TABLE counter (n int); INSERT INTO counter VALUES (0)";
+    let stage = inside_extension::stage("beside", schema, &[]);
+    install("examples/node/run.sh", &["--install"]);
+    let command = service(&stage, "beside.js");
+    let [node, file, port] = &command;
+    let more = ["--base", "template", "--", node, file, port];
+    let mut recorder = run(&stage, "record", "", &more);
+    recorder.wait_until_it_listens(stage.service_port);
+    let ask = |method| {
+        let mut client = Client::new(format!("127.0.0.1:{}", stage.service_port));
+        client.send(method, "/", None).unwrap().text()
+    };
+    std::thread::scope(|scope| {
+        let reads = scope.spawn(|| ask("GET"));
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(ask("POST"), "1");
+        assert_eq!(ask("POST"), "2");
+        assert_eq!(reads.join().unwrap(), "[0,2]");
+    });
+    recorder.interrupt().assert_code(0);
+    // The slow read began first, and was answered last.
+    let replayed = run(&stage, "replay", "", &[]).wait().assert_code(0).stdout;
+    assert!(replayed.contains("faithful"), "{replayed}");
+    assert!(!replayed.contains("out of order"), "{replayed}");
+    let app = format!("LATE=1 {}", command.join(" "));
+    let changed = run(&stage, "retro", "", &["--json", "--app", &app]).wait();
+    let report: serde_json::Value = serde_json::from_str(&changed.stdout).unwrap();
+    assert_eq!(report["counts"]["let_go"], 0, "{report:#}");
+    assert_eq!(report["counts"]["responses_changed"], 0, "{report:#}");
 }

@@ -137,7 +137,7 @@ impl Sink {
         Id::new(self.recorder, number)
     }
 
-    /// Transactions are numbered in the order in which they begin.
+    /// Transactions are numbered in the order in which their first statements are answered.
     pub fn next_transaction(&self) -> TransactionId {
         Id::new(
             self.recorder,

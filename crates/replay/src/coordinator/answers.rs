@@ -13,13 +13,15 @@
 //! cycle. What they do not know is a service that does otherwise now, or has no thread or
 //! connection left. So nothing waits for what does not come longer than a moment, and some times.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use hindcast_order::{Request, Tx};
+use hindcast_trace::Micros;
 
 use super::Coordinator;
 use crate::recording::Recording;
+use crate::transaction::Ask;
 
 /// What an answer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,6 +146,40 @@ impl Coordinator {
         let shows = self.changes.is_none() && (is_sooner || self.shapes.is_single(one.shape));
         let comes = shows && !self.comes_unnoticed(other) && !self.is_given_up(other);
         comes.then_some(Awaited::Begin(other))
+    }
+
+    /// What requests have not begun, and had originally before any of what they wait for now was
+    /// answered: they may begin it all the same.
+    pub fn still_to_begin(&self, waiting: &[Ask]) -> Vec<Tx> {
+        let of_requests = |tx: Tx| Some((self.recording.transaction(tx).request?.0, tx));
+        let mut answered: BTreeMap<Request, Micros> = BTreeMap::new();
+        for (request, tx) in waiting.iter().filter_map(|ask| of_requests(ask.tx())) {
+            let ended = self.recording.transaction(tx).ended;
+            let first = answered.entry(request).or_insert(ended);
+            *first = ended.min(*first);
+        }
+        let begun = |&(tx, answered): &(Tx, Micros)| {
+            let had_begun = self.recording.transaction(tx).began < answered;
+            had_begun
+                && !self.is_over_with(tx)
+                && !self.comes_unnoticed(tx)
+                && !self.is_given_up(tx)
+        };
+        let each = answered.into_iter().flat_map(|(request, answered)| {
+            let unclaimed = self.unclaimed(request);
+            unclaimed.map(move |tx| (tx, answered))
+        });
+        each.filter(begun).map(|(tx, _)| tx).collect()
+    }
+
+    /// They have not come in a while in which nothing else moved: nobody waits for them. They may
+    /// come still.
+    pub fn expected_in_vain(&mut self, expected: &[Tx]) {
+        self.steps += 1;
+        for &tx in expected {
+            self.waited_in_vain(Awaited::Begin(tx));
+            self.rules.leave(tx, &self.recording);
+        }
     }
 
     fn is_given_up(&self, tx: Tx) -> bool {
