@@ -593,7 +593,7 @@ impl<'a> Backup<'a> {
         Rule::KeepOutNew.set(&address).map_err(text)?;
         Rule::KeepOut.remove(&address).map_err(text)?;
         let connections = repaired.len();
-        let kept = repaired.iter().map(|kept| kept.ends).collect();
+        let kept: HashSet<Ends> = repaired.iter().map(|kept| kept.ends).collect();
         for kept in repaired {
             let live = kept.repaired.go_live(&wire, kept.shut, kept.has_ended);
             lost += usize::from(live.is_err());
@@ -603,6 +603,7 @@ impl<'a> Backup<'a> {
         let took = begun.elapsed();
         Rule::KeepOutNew.remove(&address).map_err(text)?;
         let _ = network::announce(&address, &self.device);
+        self.turn_away(&wire, &kept);
         let is_recorded = match follower.standing() {
             Of::Reported(report) => return Err(why(&report)),
             standing => standing == Of::Leads { is_recorded: true },
@@ -651,6 +652,18 @@ impl<'a> Backup<'a> {
                     asked.remove(&(packet.from, packet.to.port()));
                 }
             });
+        }
+    }
+
+    /// Clients whose connections do not go on here are to learn it, also those that have nothing to
+    /// send any more: what they answer comes to a kernel that knows nothing of them, and says so.
+    /// The program may not have accepted them yet.
+    fn turn_away(&self, wire: &Wire, kept: &HashSet<Ends>) {
+        for ((client, port), connection) in self.book.all_but(kept) {
+            let service = SocketAddrV4::new(self.options.terms.address.ip, *port);
+            if let Some(question) = connection.question((service, *client)) {
+                wire.send(&question, *client);
+            }
         }
     }
 

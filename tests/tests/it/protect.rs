@@ -334,7 +334,7 @@ pub(crate) const REDIS: [&str; 9] = [
 ];
 
 /// With one thread that works: how several of them survive is counted by the campaign.
-const MEMCACHED: [&str; 11] = [
+pub(crate) const MEMCACHED: [&str; 11] = [
     "memcached",
     "-t",
     "1",
