@@ -463,6 +463,8 @@ def began_at_one(pair, asking, moment):
             os.kill(pair.program("backup"), 9)
         else:
             survivor.kill()
+        # A program that nobody protects answers until its launcher's death has ended it.
+        time.sleep(1)
         survived = asking.all_answered(50, 8 if not protects else 60)
         if asking.wrong:
             return f"inconsistent: {asking.wrong}"
@@ -476,7 +478,8 @@ def began_at_one(pair, asking, moment):
         return f"let down by the loss of a backup: {asking.cut[:1]} {asking.wrong[:1]}"
     pair.start_backup("third", "p")
     for attempt in range(40):
-        if pair.attach(f"attach-{attempt}", *places).wait() == 0:
+        # The first attempt may have found this one in the place of the one that was lost.
+        if pair.attach(f"attach-{attempt}", *places).wait() == 0 or "has caught up" in pair.said("third"):
             break
         time.sleep(0.5)
     else:
@@ -489,6 +492,17 @@ def began_at_one(pair, asking, moment):
     return "survived"
 
 
+def answers(pair, program):
+    """Whether a new client is answered. One that was connected in the moment of the loss is told to connect again."""
+    for _ in range(3):
+        with contextlib.suppress(ConnectionResetError, ConnectionRefusedError, AssertionError):
+            if not pair.listens():
+                return False
+            Client(program, pair.address, random.randrange(1 << 30)).ask()
+            return True
+    return False
+
+
 def starting_round(program, command, loss, folder):
     """What is lost within the first second. The service is there afterwards, or both machines have said why not."""
     pair = Pair(command, folder, way="starting")
@@ -499,14 +513,15 @@ def starting_round(program, command, loss, folder):
                 os.kill(pair.started("primary"), 9)
         else:
             pair.lose(loss)
-        over = lambda: pair.listens() or pair.backup.poll() is not None and (pair.primary.poll() is not None or loss == "machine")
+        over = lambda: answers(pair, program) or pair.primary.poll() is not None or loss == "machine" and pair.backup.poll() is not None
         with contextlib.suppress(SystemExit):
             wait_for("an end", over, 45)
-        if pair.listens():
-            Client(program, pair.address, 0).ask()
+            time.sleep(1)
+        if answers(pair, program):
             return "answers"
         if over():
-            return "ended: " + " ".join(pair.said("backup").splitlines()[-1:])
+            word = pair.said("backup").splitlines()[-1]
+            return "nothing had begun" if "stands by" in word else f"ended: {word}"
         return f"hangs: {pair.said('primary').splitlines()} {pair.said('backup').splitlines()}"
     finally:
         pair.end()

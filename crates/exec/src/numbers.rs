@@ -1,8 +1,8 @@
 //! Numbers of processes that are a copy's own.
 //!
-//! A copy is to have the numbers that its program's processes had: the program knows them, waits for
-//! them and sends them signals. On the machine of the copy others may have them. So a copy runs in a
-//! namespace of numbers, in which they are free; from outside its processes have others.
+//! A copy is to have the numbers that its program's processes had: the program knows them, waits
+//! for them and sends them signals. On the machine of the copy others may have them. So a copy runs in
+//! a namespace of numbers, in which they are free; from outside its processes have others.
 //!
 //! The first process of such a namespace is one of ours: it collects what nobody else does, and the
 //! kernel ends all others with it. It ends with the launcher.
@@ -11,7 +11,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
-use crate::follow::end;
 use crate::keeper::close_all_but;
 
 pub(crate) struct Numbers {
@@ -55,7 +54,8 @@ impl Numbers {
             match libc::syscall(libc::SYS_pidfd_open, first, 0) as i32 {
                 -1 => {
                     let error = io::Error::last_os_error();
-                    end(first);
+                    libc::kill(first, libc::SIGKILL);
+                    libc::waitpid(first, std::ptr::null_mut(), 0);
                     return Err(error);
                 }
                 space => OwnedFd::from_raw_fd(space),
@@ -64,8 +64,8 @@ impl Numbers {
         Ok(Numbers { first, space, own })
     }
 
-    /// As `fork`: the child is in the namespace, and has this number there if it is free. Gives the
-    /// number outside, and zero in the child.
+    /// As `fork`: the child is in the namespace, and has this number there if it is free. Gives
+    /// the number outside, and zero in the child.
     pub(crate) fn fork(&self, number: Option<libc::pid_t>) -> io::Result<libc::pid_t> {
         let own = number.unwrap_or(0);
         let arguments = Arguments {

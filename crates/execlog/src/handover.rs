@@ -1,9 +1,9 @@
 //! What a follower on another machine says of the connections that it would go on with.
 //!
 //! Each of its processes writes a [`Connection`] for each to the launcher, and one for each socket
-//! that listens; then the first writes one with the number -1. The launcher makes their sockets what
-//! the leader's were, puts what else there is to know where the connection says, and answers with
-//! [`GO`].
+//! that listens; then the first writes one with the number -1. The launcher makes their sockets
+//! what the leader's were, puts what else there is to know where the connection says, and answers
+//! with [`GO`].
 
 /// Everything is connected.
 pub const GO: u8 = b'!';
