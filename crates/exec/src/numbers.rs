@@ -1,8 +1,9 @@
 //! Numbers of processes that are a copy's own.
 //!
 //! A copy is to have the numbers that its program's processes had: the program knows them, waits
-//! for them and sends them signals. On the machine of the copy others may have them. So a copy runs in
-//! a namespace of numbers, in which they are free; from outside its processes have others.
+//! for them and sends them signals. On the machine of the copy others may have them. So a copy
+//! runs in a namespace of numbers, in which they are free; from outside its processes have
+//! others.
 //!
 //! The first process of such a namespace is one of ours: it collects what nobody else does, and the
 //! kernel ends all others with it. It ends with the launcher.

@@ -4,9 +4,9 @@
 //! is lost all of them are to go on, and none before the others have come to the ends of their
 //! logs: what one says to another must not arrive in the middle of what that replays.
 //!
-//! Who there is stands on the board. A process is put there before it is made, and leaves when its
-//! log has it end, or its parent's log does; so none is missed, and none is waited for that is gone.
-//! Those that are there take each step together.
+//! Who there is stands on the board. A process is put there before it is made, and leaves when
+//! its log has it end, or its parent's log does; so none is missed, and none is waited for that
+//! is gone. Those that are there take each step together.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
