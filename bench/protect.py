@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A process that survives its machine: a campaign of losses under clients that check each answer, and what protection costs.
 
-    bench/protect.py [--rounds N] [--attach-rounds N] [--disk-rounds N] [--cost-rounds N] [PROGRAM ...]
+    bench/protect.py [--rounds N] [--attach-rounds N] [--disk-rounds N] [--checkpoint-rounds N] [--start-rounds N] [--link-rounds N] [--cost-rounds N] [PROGRAM ...]
 
 As root: client, primary and backup are network namespaces of this machine. Uses target/release/hindcast, or what HINDCAST names. Prints the tables of
 docs/results/protect.md.
@@ -14,6 +14,7 @@ import ctypes
 import os
 import pathlib
 import random
+import shutil
 import signal
 import socket
 import statistics
@@ -31,6 +32,18 @@ SERVICE, PORT = "10.9.0.10", 7070
 LOSSES = ("program", "launcher", "stopped", "machine")
 # While a new backup catches up. The first two are of the backup: nobody may notice. The others are of the program's machine.
 LOSSES_IN_BETWEEN = ("backup", "backup stopped", "program", "launcher", "stopped", "machine")
+# Of a backup that takes checkpoints.
+CHECKPOINT_EVERY = "1s"
+LOSSES_WITH_CHECKPOINTS = (
+    "the primary, at any time",
+    "the primary, while one is taken",
+    "the backup, while one is taken",
+    "the survivor, while a new backup begins at one",
+    "a new backup, while it begins at one",
+    "the survivor, while it goes live",
+)
+LINK_CUTS = ("shorter than is noticed", "longer than is noticed")
+LOSSES_AT_START = ("program", "launcher", "machine", "backup")
 CLIENTS = 6
 PAGES = 8
 
@@ -88,10 +101,10 @@ def programs(folder):
 class Pair:
     """A program on the primary, and a backup; or the program alone; or redis with a replica of its own."""
 
-    def __init__(self, command, folder, way="protected"):
+    def __init__(self, command, folder, way="protected", of_backup=()):
         plug()
-        self.children, self.folder = [], folder
-        if way != "protected":
+        self.children, self.folder, self.of_backup = [], folder, of_backup
+        if way not in ("protected", "starting"):
             self.start(inside("p", *command), "direct")
             self.address = "10.9.0.2"
             if way == "replicated":
@@ -102,6 +115,8 @@ class Pair:
             run = ["protect", "run", "--to", "10.9.0.3:7400", "--listen", ":7401", *fixed, "--", *command]
             self.primary = self.start(inside("p", HINDCAST, *run), "primary")
             self.address = SERVICE
+        if way == "starting":
+            return
         wait_for("the service", self.listens)
         if way == "replicated":
             wait_for("the replica", self.is_replicated)
@@ -114,15 +129,14 @@ class Pair:
         self.children.append(child)
         return child
 
-    def start_backup(self, name):
-        words = ["protect", "backup", "--listen", ":7400", "--no-key", "--address", f"{SERVICE}/24"]
-        self.backup = self.start(inside("b", HINDCAST, *words), name)
+    def start_backup(self, name, end="b"):
+        words = ["protect", "backup", "--listen", ":7400", "--no-key", "--address", f"{SERVICE}/24", *self.of_backup]
+        self.backup = self.start(inside(end, HINDCAST, *words), name)
         wait_for("the backup", lambda: "stands by" in self.said(name))
 
-    def attach(self, name):
+    def attach(self, name, at="10.9.0.2:7401", to="10.9.0.3:7400"):
         """Begins to; whether it has been done is what it ends with."""
-        words = ["protect", "attach", "--at", "10.9.0.2:7401", "--to", "10.9.0.3:7400", "--no-key"]
-        return self.start(inside("p", HINDCAST, *words), name)
+        return self.start(inside("p", HINDCAST, "protect", "attach", "--at", at, "--to", to, "--no-key"), name)
 
     def lose_backup(self, word="runs on unprotected"):
         before = self.said("primary").count(word)
@@ -149,9 +163,21 @@ class Pair:
         told = subprocess.run(inside("c", "redis-cli", "-h", self.address, "-p", PORT, "info", "replication"), capture_output=True, text=True)
         return "state=online" in told.stdout
 
+    def program(self, name="primary"):
+        """Its number, by what its launcher says."""
+        return int(self.said(name).split("(pid ")[-1].split(")")[0])
+
+    def started(self, end, but="hindcast-"):
+        """The program that the launcher at this end has started, also before it says so."""
+        launcher = getattr(self, end).pid
+        for child in pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
+            if not pathlib.Path(f"/proc/{child}/comm").read_text().startswith(but):
+                return int(child)
+        raise IndexError(end)
+
     def lose(self, what):
         if what == "program":
-            os.kill(int(self.said("primary").split("(pid ")[1].split(")")[0]), 9)
+            os.kill(self.program(), 9)
         elif what == "launcher":
             self.primary.kill()
         elif what == "backup":
@@ -312,10 +338,10 @@ class Asking:
         except (AssertionError, ValueError, IndexError) as error:
             (self.cut if client.is_at_end() else self.wrong).append(repr(error))
 
-    def all_answered(self, more):
+    def all_answered(self, more, patience=60):
         before = list(self.answers)
         with contextlib.suppress(SystemExit):
-            wait_for("answers", lambda: self.cut or self.wrong or all(now >= then + more for now, then in zip(self.answers, before)), 60)
+            wait_for("answers", lambda: self.cut or self.wrong or all(now >= then + more for now, then in zip(self.answers, before)), patience)
             return not self.cut and not self.wrong
         return False
 
@@ -382,6 +408,158 @@ def again(pair, asking, loss):
     return "survived"
 
 
+def checkpointed_round(program, command, moment, folder):
+    """A backup that takes checkpoints, and what is lost at such a moment."""
+    (folder / "disk-backup").mkdir(exist_ok=True)
+    pair = Pair(command, folder, of_backup=["--checkpoint-every", CHECKPOINT_EVERY])
+    asking = None
+    try:
+        asking = Asking(program, pair.address, random.choice((0, 0.005)))
+        if not asking.all_answered(20):
+            return "let down before"
+        if moment.endswith("one is taken"):
+            begun = lambda: any((folder / "disk-backup").glob("*/checkpoints/new-*"))
+            wait_for("a checkpoint", begun)
+            time.sleep(random.random() * 0.02)
+        elif "begins at one" in moment:
+            wait_for("a checkpoint", lambda: any((folder / "disk-backup").glob("*/checkpoints/[0-9]*")))
+            time.sleep(random.random())
+        else:
+            time.sleep(0.5 + random.random() * 2)
+        if moment.startswith("the backup"):
+            return again(pair, asking, "backup")
+        pair.lose(random.choice(LOSSES))
+        if moment.endswith("goes live"):
+            time.sleep(random.random() * 0.5)
+            os.kill(pair.started("backup"), 9)
+            asking.all_answered(1, 2)
+            return f"inconsistent: {asking.wrong}" if asking.wrong else "nothing contradicted"
+        if not asking.all_answered(50) or not pair.has_gone_on("backup"):
+            return f"let down: {asking.cut[:1]} {asking.wrong[:1]} {pair.said('backup').splitlines()[-2:]}"
+        if "checkpoint" in pair.said("backup"):
+            return f"no more checkpoints: {pair.said('backup').splitlines()}"
+        return began_at_one(pair, asking, moment) if "begins at one" in moment else "survived"
+    finally:
+        if asking:
+            asking.stopped = True
+        pair.end()
+        if asking:
+            asking.end()
+        shutil.rmtree(folder / "disk-backup")
+
+
+def began_at_one(pair, asking, moment):
+    """A survivor is given a new backup, on the machine that was lost; either is lost meanwhile."""
+    pair.primary.kill()
+    pair.primary.wait()
+    ip("-n", NAME + "s", "link", "set", "to-p", "up")
+    survivor, places = pair.backup, ("10.9.0.3:7400", "10.9.0.2:7400")
+    pair.start_backup("second", "p")
+    attach = pair.attach("attach", *places)
+    if moment.startswith("the survivor"):
+        time.sleep(random.random() * 1.5)
+        protects = attach.poll() == 0
+        if random.random() < 0.5:
+            os.kill(pair.program("backup"), 9)
+        else:
+            survivor.kill()
+        # A program that nobody protects answers until its launcher's death has ended it.
+        time.sleep(1)
+        survived = asking.all_answered(50, 8 if not protects else 60)
+        if asking.wrong:
+            return f"inconsistent: {asking.wrong}"
+        if protects and not survived or survived != pair.has_gone_on("second"):
+            return f"wrong: survived {survived}, protected {protects}, {asking.cut[:1]} {pair.said('second').splitlines()[-2:]}"
+        return "survived" if survived else "ended with its machine"
+    time.sleep(random.random() * 1.5)
+    pair.backup.kill()
+    pair.backup.wait()
+    if not asking.all_answered(50):
+        return f"let down by the loss of a backup: {asking.cut[:1]} {asking.wrong[:1]}"
+    pair.start_backup("third", "p")
+    for attempt in range(40):
+        # The first attempt may have found this one in the place of the one that was lost.
+        if pair.attach(f"attach-{attempt}", *places).wait() == 0 or "has caught up" in pair.said("third"):
+            break
+        time.sleep(0.5)
+    else:
+        return f"not attached again: {[pair.said(f'attach-{at}').splitlines() for at in (0, 1, 39)]} {pair.said('third').splitlines()}"
+    if "begins at a checkpoint" not in pair.said("third"):
+        return f"not from a checkpoint: {pair.said('third').splitlines()}"
+    os.kill(pair.program("backup"), 9)
+    if not asking.all_answered(50) or not pair.has_gone_on("third"):
+        return f"not survived once it was attached again: {asking.cut} {asking.wrong} {pair.said('third').splitlines()}"
+    return "survived"
+
+
+def answers(pair, program):
+    """Whether a new client is answered. One that was connected in the moment of the loss is told to connect again."""
+    for _ in range(3):
+        with contextlib.suppress(ConnectionResetError, ConnectionRefusedError, AssertionError):
+            if not pair.listens():
+                return False
+            Client(program, pair.address, random.randrange(1 << 30)).ask()
+            return True
+    return False
+
+
+def starting_round(program, command, loss, folder):
+    """What is lost within the first second. The service is there afterwards, or both machines have said why not."""
+    pair = Pair(command, folder, way="starting")
+    try:
+        time.sleep(random.random())
+        if loss == "program":
+            with contextlib.suppress(OSError, IndexError):
+                os.kill(pair.started("primary"), 9)
+        else:
+            pair.lose(loss)
+        over = lambda: answers(pair, program) or pair.primary.poll() is not None or loss == "machine" and pair.backup.poll() is not None
+        with contextlib.suppress(SystemExit):
+            wait_for("an end", over, 45)
+            time.sleep(1)
+        if answers(pair, program):
+            return "answers"
+        if over():
+            word = pair.said("backup").splitlines()[-1]
+            return "nothing had begun" if "stands by" in word else f"ended: {word}"
+        return f"hangs: {pair.said('primary').splitlines()} {pair.said('backup').splitlines()}"
+    finally:
+        pair.end()
+
+
+def healed_round(program, command, length, folder):
+    """The primary's link is cut and healed. Shorter than is noticed: it goes on where it was; longer: on the backup, and the primary ends."""
+    pair = Pair(command, folder, of_backup=["--detect", "3s" if length.startswith("shorter") else "1s"])
+    asking = None
+    try:
+        asking = Asking(program, pair.address, 0.002)
+        if not asking.all_answered(20):
+            return "let down before"
+        time.sleep(random.random())
+        for _ in range(3 if length.startswith("shorter") else 1):
+            pair.lose("machine")
+            time.sleep(random.random() * 0.6 if length.startswith("shorter") else 1.2 + random.random() * 2)
+            ip("-n", NAME + "s", "link", "set", "to-p", "up")
+            time.sleep(random.random() * 0.5)
+        if not asking.all_answered(50):
+            return f"let down: {asking.cut[:1]} {asking.wrong[:1]} {pair.said('primary').splitlines()[-2:]} {pair.said('backup').splitlines()[-2:]}"
+        if length.startswith("shorter"):
+            moved = "goes on here after" in pair.said("backup")
+            protected = "unprotected" not in pair.said("primary")
+            return "went on at the backup" if moved else "went on where it was" if protected else f"unprotected: {pair.said('primary').splitlines()[-2:]}"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            pair.primary.wait(20)
+        if pair.primary.returncode is None or not pair.has_gone_on("backup"):
+            return f"the primary ended: {pair.primary.returncode}; {pair.said('primary').splitlines()[-2:]} {pair.said('backup').splitlines()[-2:]}"
+        return "went on at the backup"
+    finally:
+        if asking:
+            asking.stopped = True
+        pair.end()
+        if asking:
+            asking.end()
+
+
 def disk_round(program, command, end, folder):
     """The disk of the primary or of the backup is full from a moment on. The program runs on, unprotected, and that is said."""
     disk = folder / f"disk-{end}"
@@ -416,7 +594,11 @@ def counted(round_of_kind, kinds, heading, rounds, chosen, commands, folder):
     print(f"| program | {heading} | rounds | what came of it |\n|---|---|---|---|")
     for program in chosen:
         for kind in kinds:
-            found = collections.Counter(round_of_kind(program, commands[program], kind, folder) for _ in range(rounds))
+            found = collections.Counter()
+            for _ in range(rounds):
+                came = round_of_kind(program, commands[program], kind, folder)
+                found[came] += 1
+                print(f"  {program}, {kind}: {came}", file=sys.stderr, flush=True)
             print(f"| {program} | {kind} | {rounds} | {', '.join(f'{count} {what}' for what, count in found.most_common())} |", flush=True)
 
 
@@ -467,6 +649,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=10, help="of each program and loss")
     parser.add_argument("--attach-rounds", type=int, default=0, help="of each program and loss while a new backup catches up")
     parser.add_argument("--disk-rounds", type=int, default=0, help="of each program and end whose disk is full")
+    parser.add_argument("--checkpoint-rounds", type=int, default=0, help="of each program and moment, with a backup that takes checkpoints")
+    parser.add_argument("--link-rounds", type=int, default=0, help="of each program whose primary is cut off for a while")
+    parser.add_argument("--start-rounds", type=int, default=0, help="of each program and loss within the first second")
     parser.add_argument("--cost-rounds", type=int, default=3)
     parser.add_argument("programs", nargs="*")
     options = parser.parse_args()
@@ -484,6 +669,12 @@ def main():
             if options.attach_rounds:
                 heading = "lost while a new backup catches up"
                 counted(attached_round, LOSSES_IN_BETWEEN, heading, options.attach_rounds, chosen, commands, folder)
+            if options.checkpoint_rounds:
+                counted(checkpointed_round, LOSSES_WITH_CHECKPOINTS, "lost", options.checkpoint_rounds, chosen, commands, folder)
+            if options.link_rounds:
+                counted(healed_round, LINK_CUTS, "link cut and healed", options.link_rounds, chosen, commands, folder)
+            if options.start_rounds:
+                counted(starting_round, LOSSES_AT_START, "lost within the first second", options.start_rounds, chosen, commands, folder)
             if options.disk_rounds:
                 counted(disk_round, ("primary", "backup"), "full disk", options.disk_rounds, chosen, commands, folder)
             if options.cost_rounds:

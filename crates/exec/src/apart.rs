@@ -11,21 +11,26 @@
 //! sockets of it into what the leader's were.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use hindcast_execlog::ProcessHeader;
 use hindcast_execlog::board;
 use hindcast_execlog::config::{BeginsAt, descriptors, follow};
 use hindcast_execlog::files::is_first;
-use hindcast_execlog::handover::{Answer, Connection};
+use hindcast_execlog::handover::{Connection, GO};
 
 use crate::checkpoint::{BeingTaken, Checkpoint};
 use crate::configure;
+use crate::credentials;
 use crate::error::{ExecError, system};
 use crate::follow::{end, ends, is_lost};
 use crate::keeper::Keeper;
 use crate::launch::{self, Manner, Stage};
+use crate::mapped::Mapped;
+use crate::numbers::Numbers;
 use crate::preflight;
 use crate::recording::Recording;
 use crate::replay::{self, Replayable};
@@ -177,6 +182,90 @@ fn begin_at(
     Ok(launch::start(&image, stage, Manner::Bound)?)
 }
 
+/// The number that the process of this image had.
+fn number_of(folder: &Path, image: &str) -> Option<libc::pid_t> {
+    let file = File::open(folder.join(image).join("process")).ok()?;
+    let header = Mapped::<ProcessHeader>::to_read(&file).ok()??;
+    libc::pid_t::try_from(header.pid).ok()
+}
+
+/// A connection that one of a follower's processes would go on with.
+pub struct Wanted {
+    process: libc::pid_t,
+    pub connection: Connection,
+}
+
+impl Wanted {
+    /// The socket that its number stands for there.
+    pub fn file(&self) -> std::io::Result<OwnedFd> {
+        // SAFETY: numbers only; fresh descriptors, owned from here on.
+        unsafe {
+            let process = libc::syscall(libc::SYS_pidfd_open, self.process, 0) as i32;
+            if process < 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            let process = OwnedFd::from_raw_fd(process);
+            let number = self.connection.number;
+            match libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0) as i32 {
+                -1 => Err(std::io::Error::last_os_error()),
+                file => Ok(OwnedFd::from_raw_fd(file)),
+            }
+        }
+    }
+
+    /// How many bytes have gone through it, as the log of this process tells.
+    pub fn moved(&self) -> u64 {
+        self.connection.received + self.connection.sent
+    }
+
+    /// The last bytes that were written to it, from byte `from` of the stream on; `None` if they
+    /// are not kept any more.
+    pub fn written(&self, from: u64) -> Option<Vec<u8>> {
+        let connection = &self.connection;
+        let length = connection.sent.checked_sub(from)?;
+        if length == 0 {
+            return Some(Vec::new());
+        }
+        if connection.written != connection.sent || length > connection.ring_bytes {
+            return None;
+        }
+        let mut ring = vec![0u8; connection.ring_bytes as usize];
+        let local = libc::iovec {
+            iov_base: ring.as_mut_ptr().cast(),
+            iov_len: ring.len(),
+        };
+        let remote = libc::iovec {
+            iov_base: connection.ring as *mut libc::c_void,
+            iov_len: ring.len(),
+        };
+        // SAFETY: writes no more than there is room for.
+        let read = unsafe { libc::process_vm_readv(self.process, &local, 1, &remote, 1, 0) };
+        (read as usize == ring.len()).then(|| {
+            (from..connection.sent)
+                .map(|at| ring[(at % connection.ring_bytes) as usize])
+                .collect()
+        })
+    }
+
+    /// The client has so many bytes more than the log says that were sent.
+    pub fn has_beyond(&self, bytes: u64) -> std::io::Result<()> {
+        let local = libc::iovec {
+            iov_base: (&raw const bytes).cast_mut().cast(),
+            iov_len: size_of::<u64>(),
+        };
+        let remote = libc::iovec {
+            iov_base: self.connection.beyond as *mut libc::c_void,
+            iov_len: size_of::<u64>(),
+        };
+        // SAFETY: reads one number; the other process has said where it goes.
+        let written = unsafe { libc::process_vm_writev(self.process, &local, 1, &remote, 1, 0) };
+        match written as usize == size_of::<u64>() {
+            true => Ok(()),
+            false => Err(std::io::Error::last_os_error()),
+        }
+    }
+}
+
 impl Follower {
     /// Starts it, where `from` was if that is given. The first files of the log must be there, or
     /// what the checkpoint needs of them. `is_kept`: the log stays, and the follower writes it on
@@ -205,6 +294,12 @@ impl Follower {
         }
         let mut stage = Stage::new(folder, config, &library, &own)?;
         stage.hand(theirs, descriptors::TABLE);
+        credentials::ask_for(&connections).map_err(system("asking who wants connections"))?;
+        // Without the privilege for it, its processes have other numbers than the leader's.
+        if let Ok(numbers) = Numbers::new() {
+            let image = from.map_or("p0", Checkpoint::process);
+            stage.hand_numbers(numbers, number_of(folder, image));
+        }
         let pid = match from {
             Some(checkpoint) => begin_at(checkpoint, folder, &recording, &mut stage)?,
             None => launch::start(&image, &stage, Manner::Bound)?,
@@ -305,94 +400,45 @@ impl Follower {
         self.stage.board.set_leader(board::Leader::Ended);
     }
 
+    /// Files that it was writing and that are not on this machine.
+    pub fn lost_files(&self) -> u32 {
+        self.stage.board.lost_files.load(Ordering::Relaxed)
+    }
+
     /// Connections that could not be taken over.
     pub fn lost_connections(&self) -> u32 {
         self.stage.board.lost_connections.load(Ordering::Relaxed)
     }
 
-    /// After [`let_go`](Self::let_go): the next connection that it wants to have; `Ok(None)` when
-    /// there are no more. `Err(WouldBlock)`: it is not that far.
-    pub fn next_connection(&self) -> std::io::Result<Option<Connection>> {
+    /// After [`let_go`](Self::let_go): the next connection that one of its processes wants to have;
+    /// `Ok(None)` when there are no more. `Err(WouldBlock)`: it is not that far.
+    pub fn next_connection(&self) -> std::io::Result<Option<Wanted>> {
         let mut bytes = [0u8; size_of::<Connection>()];
-        // SAFETY: room for one message.
-        let received = unsafe {
-            libc::recv(
+        let (received, process) = credentials::receive(&self.connections, &mut bytes)?;
+        let connection =
+            Connection::from_bytes(&bytes[..received]).ok_or(std::io::ErrorKind::UnexpectedEof)?;
+        Ok((connection.number >= 0).then_some(Wanted {
+            process,
+            connection,
+        }))
+    }
+
+    /// All sockets are connected: it may go on.
+    pub fn connected(&self) -> std::io::Result<()> {
+        let go = GO;
+        // SAFETY: one byte.
+        let sent = unsafe {
+            libc::send(
                 self.connections.as_raw_fd(),
-                bytes.as_mut_ptr().cast(),
-                bytes.len(),
-                libc::MSG_DONTWAIT,
+                (&raw const go).cast(),
+                1,
+                libc::MSG_NOSIGNAL,
             )
         };
-        if received < 0 {
-            return Err(std::io::Error::last_os_error());
+        match sent {
+            1 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
         }
-        let connection = Connection::from_bytes(&bytes[..received as usize])
-            .ok_or(std::io::ErrorKind::UnexpectedEof)?;
-        Ok((connection.number >= 0).then_some(connection))
-    }
-
-    /// All sockets are connected, and this is what no log tells of them: it may go on.
-    pub fn answer(&self, answers: &[Answer]) -> std::io::Result<()> {
-        for answer in answers.iter().chain([&Answer::NONE]) {
-            let bytes = answer.as_bytes();
-            // SAFETY: bytes with their length.
-            let sent = unsafe {
-                libc::send(
-                    self.connections.as_raw_fd(),
-                    bytes.as_ptr().cast(),
-                    bytes.len(),
-                    libc::MSG_NOSIGNAL,
-                )
-            };
-            if sent < 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-        }
-        Ok(())
-    }
-
-    /// The file that a number of the follower's stands for.
-    pub fn file(&self, number: i32) -> std::io::Result<OwnedFd> {
-        // SAFETY: numbers only; fresh descriptors, owned from here on.
-        unsafe {
-            let process = libc::syscall(libc::SYS_pidfd_open, self.pid, 0) as i32;
-            if process < 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-            let process = OwnedFd::from_raw_fd(process);
-            match libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0) as i32 {
-                -1 => Err(std::io::Error::last_os_error()),
-                file => Ok(OwnedFd::from_raw_fd(file)),
-            }
-        }
-    }
-
-    /// The last bytes that the follower has written to a connection, from byte `from` of the stream
-    /// on; `None` if it has them no more.
-    pub fn written(&self, connection: &Connection, from: u64) -> Option<Vec<u8>> {
-        let length = connection.sent.checked_sub(from)?;
-        if length == 0 {
-            return Some(Vec::new());
-        }
-        if connection.written != connection.sent || length > connection.ring_bytes {
-            return None;
-        }
-        let mut ring = vec![0u8; connection.ring_bytes as usize];
-        let local = libc::iovec {
-            iov_base: ring.as_mut_ptr().cast(),
-            iov_len: ring.len(),
-        };
-        let remote = libc::iovec {
-            iov_base: connection.ring as *mut libc::c_void,
-            iov_len: ring.len(),
-        };
-        // SAFETY: writes no more than there is room for.
-        let read = unsafe { libc::process_vm_readv(self.pid, &local, 1, &remote, 1, 0) };
-        (read as usize == ring.len()).then(|| {
-            (from..connection.sent)
-                .map(|at| ring[(at % connection.ring_bytes) as usize])
-                .collect()
-        })
     }
 
     pub fn end(&self) {

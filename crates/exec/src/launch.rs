@@ -20,6 +20,7 @@ use hindcast_execlog::config::descriptors;
 use hindcast_execlog::{Board, Config};
 
 use crate::mapped::Mapped;
+use crate::numbers::Numbers;
 
 /// What `execve` is given, and what else decides about addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +91,8 @@ pub struct Stage {
     descriptors: Vec<(OwnedFd, RawFd)>,
     preload: String,
     opened: Opened,
+    /// The numbers of its processes are its own; and that of the first, if it is known.
+    numbers: Option<(Numbers, Option<libc::pid_t>)>,
     /// Where the runtime reports.
     pub board: Mapped<Board>,
 }
@@ -152,6 +155,7 @@ impl Stage {
             descriptors: handed,
             preload,
             opened: Opened::default(),
+            numbers: None,
             board: shared,
         })
     }
@@ -159,6 +163,11 @@ impl Stage {
     /// Hands over one more descriptor.
     pub fn hand(&mut self, file: OwnedFd, number: RawFd) {
         self.descriptors.push((file, number));
+    }
+
+    /// What is started with this one has numbers of its own, and is ended when this is dropped.
+    pub(crate) fn hand_numbers(&mut self, numbers: Numbers, first: Option<libc::pid_t>) {
+        self.numbers = Some((numbers, first));
     }
 
     /// The program has these from the beginning.
@@ -300,6 +309,12 @@ fn take_over(file: &File, mut board: Vec<u8>) -> io::Result<()> {
         if let Some(bytes) = board.get_mut(field..field + size_of::<u32>()) {
             bytes.fill(0);
         }
+    }
+    // None are taken of a process with children.
+    let members = std::mem::offset_of!(Board, first);
+    let end = std::mem::offset_of!(Board, unrecorded) + size_of::<u32>();
+    if let Some(bytes) = board.get_mut(members..end) {
+        bytes.fill(0);
     }
     file.write_all_at(&board, 0)
 }
@@ -493,12 +508,17 @@ pub fn start(image: &Image, stage: &Stage, manner: Manner) -> Result<libc::pid_t
     let (null, report) = (out_of_the_way(null)?, out_of_the_way(report)?);
     let launcher = std::process::id() as libc::pid_t;
 
-    // SAFETY: the child makes only system calls until it has become the program.
-    let pid = unsafe { libc::fork() };
+    let pid = match &stage.numbers {
+        Some((numbers, first)) => numbers.fork(*first).unwrap_or(-1),
+        // SAFETY: the child makes only system calls until it has become the program.
+        None => unsafe { libc::fork() },
+    };
     match pid {
         -1 => return Err(failed("fork")),
         0 => {
-            let error = in_child(&exec, stage, manner, null.as_raw_fd(), launcher);
+            // Seen from another namespace the launcher has no number.
+            let parent = if stage.numbers.is_some() { 0 } else { launcher };
+            let error = in_child(&exec, stage, manner, null.as_raw_fd(), parent);
             let code = error.raw_os_error().unwrap_or(libc::EINVAL).to_ne_bytes();
             // SAFETY: writes from a live array; ends this process without running anything of the
             // parent's.

@@ -104,6 +104,22 @@ pub struct Report {
     pub hint: Text<512>,
 }
 
+/// Most children that a copy whose leader is elsewhere may have at a time.
+pub const MEMBERS: usize = 512;
+
+/// A process of such a copy.
+#[repr(C)]
+pub struct Member {
+    /// Zero: none. [`Member::COMING`]: one that is being made.
+    pub pid: AtomicU32,
+    /// How far it is in going on with the others.
+    pub step: AtomicU32,
+}
+
+impl Member {
+    pub const COMING: u32 = u32::MAX;
+}
+
 #[repr(C)]
 pub struct Board {
     pub magic: [u8; 8],
@@ -124,6 +140,8 @@ pub struct Board {
     pub launcher: AtomicU32,
     /// In a follower that has gone on: connections that could not be taken over.
     pub lost_connections: AtomicU32,
+    /// As above: files that it wrote and that are not here.
+    pub lost_files: AtomicU32,
     /// Files that were given to the follower that writes the log.
     pub given: AtomicU32,
     /// 1 while there is such a follower and it can take more files.
@@ -137,6 +155,12 @@ pub struct Board {
     pub halts: AtomicU32,
     /// How many of them do.
     pub halted: AtomicU32,
+    /// In a follower whose leader is elsewhere: the process that the launcher started, of which
+    /// only the step counts, and those that it has made.
+    pub first: Member,
+    pub members: [Member; MEMBERS],
+    /// 1 once one of them cannot be recorded from here on.
+    pub unrecorded: AtomicU32,
 }
 
 impl Board {

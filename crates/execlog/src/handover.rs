@@ -1,9 +1,12 @@
 //! What a follower on another machine says of the connections that it would go on with.
 //!
-//! It writes a [`Connection`] for each to the launcher, one for each socket that listens, then one
-//! with the number -1. The launcher
-//! makes its sockets what the leader's were, and answers with an [`Answer`] for each of which there
-//! is more to know, then with one that has the number -1.
+//! Each of its processes writes a [`Connection`] for each to the launcher, and one for each socket
+//! that listens; then the first writes one with the number -1. The launcher makes their sockets
+//! what the leader's were, puts what else there is to know where the connection says, and answers
+//! with [`GO`].
+
+/// Everything is connected.
+pub const GO: u8 = b'!';
 
 /// One accepted connection: a socket that is not connected yet, and how far the leader was with it.
 #[repr(C)]
@@ -29,6 +32,9 @@ pub struct Connection {
     pub ring_bytes: u64,
     /// How many bytes have passed through the ring: less than `sent` where some are not known.
     pub written: u64,
+    /// Where the launcher puts, in the memory of the follower, how many bytes the client has beyond
+    /// those that were sent, as the log tells: the leader was lost in the call that sent them.
+    pub beyond: u64,
 }
 
 impl Connection {
@@ -48,6 +54,7 @@ impl Connection {
         ring: 0,
         ring_bytes: 0,
         written: 0,
+        beyond: 0,
     };
 
     pub fn listens(&self) -> bool {
@@ -64,29 +71,5 @@ impl Connection {
         // SAFETY: every bit pattern is one, and there are enough bytes.
         (bytes.len() == size_of::<Self>())
             .then(|| unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() })
-    }
-}
-
-/// What the launcher knows of a connection and no log tells.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Answer {
-    pub number: i32,
-    pub reserved: u32,
-    /// Bytes that the client has beyond those that were sent, as the log tells: the leader was lost
-    /// in the call that sent them.
-    pub beyond: u64,
-}
-
-impl Answer {
-    pub const NONE: Answer = Answer {
-        number: -1,
-        reserved: 0,
-        beyond: 0,
-    };
-
-    pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: a `repr(C)` struct of numbers without padding.
-        unsafe { std::slice::from_raw_parts((self as *const Self).cast(), size_of::<Self>()) }
     }
 }

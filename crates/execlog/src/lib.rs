@@ -39,7 +39,7 @@ pub use files::{LogHeader, ProcessHeader};
 pub use text::Text;
 
 /// The version of every layout in this crate. A recording of another version is refused.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Threads that one process may have over its whole life: a thread's number fits 16 bits of an
 /// owner word.

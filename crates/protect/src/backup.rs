@@ -11,20 +11,20 @@
 //! catches up does not take over: answers are not held for it.
 
 use std::collections::{HashMap, HashSet};
-use std::io;
 use std::net::SocketAddrV4;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hindcast_exec::apart::{Follower, Standing as Of};
+use hindcast_exec::apart::{Follower, Standing as Of, Wanted};
 use hindcast_exec::watch::{Ended, Event, Signals};
-use hindcast_execlog::handover::{self, Answer};
+use hindcast_execlog::handover;
 
 use crate::accept::{accept, no_program, refuse, why};
 use crate::book::{Book, Ends};
 use crate::channel::{Channel, run_first, wait};
 use crate::checkpoints::Checkpoints;
+use crate::connections;
 use crate::doors::{self, Doors, Hello, Visit};
 use crate::error::{ProtectError, in_one_line, system};
 use crate::message::{Standing, Status, ToBackup, ToPrimary};
@@ -110,6 +110,8 @@ pub struct Takeover {
     /// Connections that could not be kept, and why the first of them could not, if it is known.
     pub lost: usize,
     pub why_lost: Option<String>,
+    /// Files that it was writing and that are not on this machine: it cannot write on.
+    pub lost_files: u32,
     pub took: Duration,
     /// Whether it can have a backup here.
     pub is_recorded: bool,
@@ -236,10 +238,7 @@ struct Kept {
     repaired: Repaired,
     shut: u32,
     has_ended: bool,
-    answer: Answer,
 }
-
-type Known = (Vec<handover::Connection>, HashMap<u16, usize>);
 
 /// What a round came to.
 enum Round {
@@ -573,7 +572,7 @@ impl<'a> Backup<'a> {
         network::take(&address, &self.device).map_err(text)?;
         let wire = Wire::open().map_err(|error| error.to_string())?;
         let mut arriving = Arriving::at(address.ip).map_err(|error| error.to_string())?;
-        let (connections, accepted) = self.connections(follower, begun)?;
+        let (connections, accepted) = connections::of(follower, begun, PATIENCE)?;
         // What a client says to the first packet must come here.
         let _ = network::announce(&address, &self.device);
         self.ask(&wire, &mut arriving, &connections);
@@ -583,7 +582,7 @@ impl<'a> Backup<'a> {
         let mut repaired = Vec::new();
         let (mut lost, mut why_lost) = (0, None);
         for connection in &connections {
-            match self.repair(follower, connection) {
+            match self.repair(connection) {
                 Ok(found) => repaired.push(found),
                 Err(why) => {
                     lost += 1;
@@ -594,20 +593,17 @@ impl<'a> Backup<'a> {
         Rule::KeepOutNew.set(&address).map_err(text)?;
         Rule::KeepOut.remove(&address).map_err(text)?;
         let connections = repaired.len();
-        let mut answers = Vec::new();
-        let kept = repaired.iter().map(|kept| kept.ends).collect();
+        let kept: HashSet<Ends> = repaired.iter().map(|kept| kept.ends).collect();
         for kept in repaired {
-            answers.extend((kept.answer.beyond != 0).then_some(kept.answer));
             let live = kept.repaired.go_live(&wire, kept.shut, kept.has_ended);
             lost += usize::from(live.is_err());
         }
-        follower
-            .answer(&answers)
-            .map_err(|error| error.to_string())?;
+        follower.connected().map_err(|error| error.to_string())?;
         wait_until_it_leads(follower, begun, signals)?;
         let took = begun.elapsed();
         Rule::KeepOutNew.remove(&address).map_err(text)?;
         let _ = network::announce(&address, &self.device);
+        self.turn_away(&wire, &kept);
         let is_recorded = match follower.standing() {
             Of::Reported(report) => return Err(why(&report)),
             standing => standing == Of::Leads { is_recorded: true },
@@ -618,6 +614,7 @@ impl<'a> Backup<'a> {
             connections: connections.saturating_sub(follower.lost_connections() as usize),
             lost,
             why_lost,
+            lost_files: follower.lost_files(),
             took,
             is_recorded,
         };
@@ -631,10 +628,10 @@ impl<'a> Backup<'a> {
 
     /// Asks the clients how much they have: what they have said to the primary last, nobody here
     /// has heard.
-    fn ask(&mut self, wire: &Wire, arriving: &mut Arriving, connections: &[handover::Connection]) {
+    fn ask(&mut self, wire: &Wire, arriving: &mut Arriving, connections: &[Wanted]) {
         let own = self.options.terms.address.ip;
         let mut asked: HashSet<Ends> = HashSet::new();
-        for connection in connections {
+        for Wanted { connection, .. } in connections {
             let Some(client) = self.client_of(connection) else {
                 continue;
             };
@@ -658,53 +655,24 @@ impl<'a> Backup<'a> {
         }
     }
 
+    /// Clients whose connections do not go on here are to learn it, also those that have nothing to
+    /// send any more: what they answer comes to a kernel that knows nothing of them, and says so.
+    /// The program may not have accepted them yet.
+    fn turn_away(&self, wire: &Wire, kept: &HashSet<Ends>) {
+        for ((client, port), connection) in self.book.all_but(kept) {
+            let service = SocketAddrV4::new(self.options.terms.address.ip, *port);
+            if let Some(question) = connection.question((service, *client)) {
+                wire.send(&question, *client);
+            }
+        }
+    }
+
     fn client_of(&self, connection: &handover::Connection) -> Option<SocketAddrV4> {
         client_of(connection).or_else(|| self.book.by_turn(connection.port, connection.turn))
     }
 
-    /// Those that the follower would go on with, and how many were accepted at each port.
-    fn connections(&self, follower: &Follower, begun: Instant) -> Result<Known, String> {
-        let (mut connections, mut accepted) = (Vec::new(), HashMap::new());
-        while let Some(connection) = self.next_connection(follower, begun)? {
-            match connection.listens() {
-                true => *accepted.entry(connection.port).or_default() += connection.turn as usize,
-                false => connections.push(connection),
-            }
-        }
-        Ok((connections, accepted))
-    }
-
-    fn next_connection(
-        &self,
-        follower: &Follower,
-        begun: Instant,
-    ) -> Result<Option<handover::Connection>, String> {
-        loop {
-            match follower.next_connection() {
-                Ok(connection) => return Ok(connection),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(format!("the follower is gone: {error}")),
-            }
-            match follower.standing() {
-                Of::Follows => {}
-                Of::Reported(report) => {
-                    return Err(why(&report));
-                }
-                Of::Ended(ended) => return Err(format!("the follower has ended: {ended:?}")),
-                Of::Leads { .. } => return Ok(None),
-            }
-            if begun.elapsed() > PATIENCE {
-                return Err(format!("it has not replayed the log within {PATIENCE:?}"));
-            }
-            std::thread::sleep(Duration::from_micros(200));
-        }
-    }
-
-    fn repair(
-        &self,
-        follower: &Follower,
-        connection: &handover::Connection,
-    ) -> Result<Kept, String> {
+    fn repair(&self, wanted: &Wanted) -> Result<Kept, String> {
+        let connection = &wanted.connection;
         let client = self.client_of(connection);
         let ends = client.map(|client| (client, connection.port));
         let known = ends.and_then(|ends| Some((ends, self.book.get(&ends)?)));
@@ -715,7 +683,7 @@ impl<'a> Backup<'a> {
         let beyond = known.acknowledged.saturating_sub(connection.sent + ended);
         let unread = known.from(connection.received);
         let unread = unread.ok_or("what the program has not read is not known any more")?;
-        let again = follower.written(connection, again);
+        let again = wanted.written(again);
         let again = again.ok_or("what the client may lack is not known any more")?;
         let service = SocketAddrV4::new(self.options.terms.address.ip, connection.port);
         let progress = Progress {
@@ -725,20 +693,16 @@ impl<'a> Backup<'a> {
             again,
             beyond,
         };
-        let socket = follower.file(connection.number);
-        let repaired = socket
+        let repaired = wanted
+            .file()
             .and_then(|socket| repair::connect(socket, (service, client), known, progress))
+            .and_then(|repaired| wanted.has_beyond(beyond).map(|()| repaired))
             .map_err(|error| error.to_string())?;
         Ok(Kept {
             ends: (client, port),
             repaired,
             shut: connection.shut,
             has_ended: known.has_ended(),
-            answer: Answer {
-                number: connection.number,
-                reserved: 0,
-                beyond,
-            },
         })
     }
 

@@ -193,6 +193,12 @@ impl Book {
         }
     }
 
+    /// Those that are open, but for these.
+    pub fn all_but(&self, kept: &HashSet<Ends>) -> impl Iterator<Item = (&Ends, &Connection)> {
+        let others = self.connections.iter();
+        others.filter(|(ends, connection)| !kept.contains(ends) && !connection.has_ended())
+    }
+
     /// The program goes on here with these connections, and no others. `accepted`: how many there
     /// have been at each port. Clocks are ahead of what they were.
     pub fn moved(&mut self, kept: &HashSet<Ends>, accepted: &HashMap<u16, usize>) {

@@ -29,6 +29,7 @@ pub mod backup;
 pub mod book;
 pub mod channel;
 pub mod checkpoints;
+pub mod connections;
 pub mod doors;
 pub mod error;
 pub mod hole;

@@ -224,6 +224,9 @@ impl<'a> Running<'a> {
                 let _ = network::announce(&self.terms.address, &self.taken.device);
             }
             self.say_dropped(say);
+            for why in self.shipper.not_recorded() {
+                say(Notice::NotCopied(why));
+            }
             self.wait();
         }
     }
@@ -267,6 +270,9 @@ impl<'a> Running<'a> {
                 return None;
             }
             Ok(Some(Said::Replaced)) => {
+                // First: clients have the backup's ends of their connections, and those of this
+                // machine are about to close.
+                network::give_up(&self.terms.address, &self.taken.device);
                 self.end_program();
                 say(Notice::Replaced(self.to.clone()));
                 return Some(Outcome::TakenOver);

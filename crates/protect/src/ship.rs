@@ -54,6 +54,8 @@ struct Process {
     logs: Vec<Log>,
     /// The number of the next thread whose log is looked for.
     next: u64,
+    /// Somebody was told that it is not recorded any more.
+    is_said: bool,
 }
 
 pub struct Shipper {
@@ -161,6 +163,17 @@ impl Shipper {
         Some(format!("recording has ended: {reason}"))
     }
 
+    /// Why processes that the program has started are not recorded, which run on: each once.
+    pub fn not_recorded(&mut self) -> Vec<String> {
+        let others = self.processes.iter_mut();
+        let ended = others.filter_map(|found| {
+            let ended_early = !is_first(&found.name) && found.header.end().0 == End::Detached;
+            let is_new = ended_early && !std::mem::replace(&mut found.is_said, true);
+            is_new.then(|| found.header.reason.as_str().to_owned())
+        });
+        ended.collect()
+    }
+
     /// Bytes of the log, and how many of them were sent.
     pub fn sizes(&self) -> (u64, u64) {
         let logs = self.processes.iter().flat_map(|process| &process.logs);
@@ -232,6 +245,7 @@ impl Shipper {
             sent: Vec::new(),
             logs: Vec::new(),
             next: 0,
+            is_said: false,
         });
         Ok(())
     }

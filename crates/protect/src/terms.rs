@@ -43,6 +43,9 @@ pub enum Notice {
         hint: String,
         next: Next,
     },
+    /// A process that the program has started is not recorded, and would be missing after a
+    /// takeover: why.
+    NotCopied(String),
     /// The log is larger than what is kept, in bytes: no backup can be attached later.
     LogDropped(u64),
     /// Answers wait: the backup has not been heard for so long.

@@ -39,6 +39,8 @@ mod modes;
 mod pins;
 mod pools;
 mod protect;
+mod protect_moments;
+mod protect_trees;
 mod prune;
 #[path = "../../../crates/trace/tests/it/common/python.rs"]
 mod python;

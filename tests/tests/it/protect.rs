@@ -14,26 +14,26 @@ use crate::checked_clients::{Client, Clients, OfLighttpd, OfMemcached, OfRedis};
 use crate::exec_servers::{Cache, page};
 
 const SERVICE: &str = "10.9.0.10";
-const PORT: u16 = 7070;
+pub(crate) const PORT: u16 = 7070;
 
 /// A primary with a program, its backup, and the network between them.
-struct Pair {
+pub(crate) struct Pair {
     _said: Said,
-    folder: TempDir,
-    network: Network,
-    backup: Process,
-    primary: Process,
+    pub(crate) folder: TempDir,
+    pub(crate) network: Network,
+    pub(crate) backup: Process,
+    pub(crate) primary: Process,
 }
 
 /// What is lost.
 #[derive(Clone, Copy, Debug)]
-enum Loss {
+pub(crate) enum Loss {
     Program,
     Launcher,
     Machine,
 }
 
-fn at() -> SocketAddr {
+pub(crate) fn at() -> SocketAddr {
     format!("{SERVICE}:{PORT}").parse().expect("an address")
 }
 
@@ -48,17 +48,28 @@ fn key(folder: &Path) -> PathBuf {
     path
 }
 
-fn backup(network: &Network, folder: &Path, options: &[&str]) -> Process {
+pub(crate) fn backup(network: &Network, folder: &Path, options: &[&str]) -> Process {
     backup_at(network, End::Backup, ("backup", folder), options)
 }
 
-fn backup_at(
+pub(crate) fn backup_at(
     network: &Network,
     end: End,
     (name, folder): (&str, &Path),
     options: &[&str],
 ) -> Process {
-    let mut command = network.command(end, program("hindcast"));
+    let data = folder.join("data");
+    let mut command = match data.exists() {
+        false => network.command(end, program("hindcast")),
+        // What the program keeps there is on a disk of this machine's own.
+        true => {
+            let mut apart = network.command(end, "unshare");
+            let mounts = "mount -t tmpfs none \"$0\" && exec \"$@\"";
+            apart.args(["-m", "sh", "-c", mounts]).arg(data);
+            apart.arg(program("hindcast"));
+            apart
+        }
+    };
     command
         .args(["protect", "backup", "--listen", ":7400", "--key"])
         .arg(key(folder))
@@ -90,23 +101,28 @@ fn primary(network: &Network, folder: &Path, options: &[&str], server: &[&str]) 
 }
 
 impl Pair {
-    fn start(name: &str, server: &[&str]) -> Pair {
+    pub(crate) fn start(name: &str, server: &[&str]) -> Pair {
         Pair::prepared(name, server, |_| ())
     }
 
     /// With files in the folder in which the program runs.
-    fn prepared(name: &str, server: &[&str], prepare: impl FnOnce(&Path)) -> Pair {
+    pub(crate) fn prepared(name: &str, server: &[&str], prepare: impl FnOnce(&Path)) -> Pair {
         Pair::with(name, &[], server, prepare)
     }
 
     /// With options of the primary's.
-    fn with(name: &str, options: &[&str], server: &[&str], prepare: impl FnOnce(&Path)) -> Pair {
+    pub(crate) fn with(
+        name: &str,
+        options: &[&str],
+        server: &[&str],
+        prepare: impl FnOnce(&Path),
+    ) -> Pair {
         // Patient, as other tests run as well.
         Pair::both(name, (options, &["--detect", "3s"]), server, prepare)
     }
 
     /// With options of the backup's.
-    fn backed(name: &str, options: &[&str], server: &[&str]) -> Pair {
+    pub(crate) fn backed(name: &str, options: &[&str], server: &[&str]) -> Pair {
         Pair::both(name, (&[], options), server, |_| ())
     }
 
@@ -154,14 +170,14 @@ impl Pair {
     }
 
     /// Has the program at `at` protected by the backup `to`.
-    fn attach(&self, at: &str, to: &str) {
+    pub(crate) fn attach(&self, at: &str, to: &str) {
         let attached = self.ask("attach", &["--at", at, "--to", to]);
         let said = String::from_utf8_lossy(&attached.stderr);
         assert!(attached.status.success(), "{said}");
     }
 
     /// What is said of itself at `at`.
-    fn status(&self, at: &str) -> serde_json::Value {
+    pub(crate) fn status(&self, at: &str) -> serde_json::Value {
         let status = self.ask("status", &["--at", at, "--json"]);
         let said = String::from_utf8_lossy(&status.stderr);
         assert!(status.status.success(), "{said}");
@@ -178,15 +194,15 @@ impl Pair {
         });
     }
 
-    fn clients<C: Client>(&self) -> Clients {
+    pub(crate) fn clients<C: Client>(&self) -> Clients {
         Clients::start::<C>(at(), self.network.enter(End::Client))
     }
 
-    fn program(&self) -> i32 {
+    pub(crate) fn program(&self) -> i32 {
         program_of(&self.primary)
     }
 
-    fn lose(&self, what: Loss) {
+    pub(crate) fn lose(&self, what: Loss) {
         match what {
             // SAFETY: a process of this test's.
             Loss::Program => unsafe { libc::kill(self.program(), libc::SIGKILL) },
@@ -199,14 +215,14 @@ impl Pair {
         };
     }
 
-    fn wait_until_backup_says(&mut self, text: &str) {
+    pub(crate) fn wait_until_backup_says(&mut self, text: &str) {
         let Pair { backup, .. } = self;
         wait_for(text, || backup.stderr().contains(text).then_some(()));
     }
 }
 
 /// The program, by what its launcher says.
-fn program_of(launcher: &Process) -> i32 {
+pub(crate) fn program_of(launcher: &Process) -> i32 {
     let said = launcher.stderr();
     let (_, rest) = said.split_once("(pid ").expect("it says it");
     let number = rest.split(')').next().unwrap_or_default();
@@ -292,7 +308,7 @@ fn lighttpd_loses_its_machine_and_no_client_notices() {
     );
 }
 
-fn with_pages(folder: &Path) {
+pub(crate) fn with_pages(folder: &Path) {
     let pages = folder.join("pages");
     std::fs::create_dir(&pages).expect("a folder");
     for number in 0..8 {
@@ -305,7 +321,7 @@ fn with_pages(folder: &Path) {
     std::fs::write(folder.join("lighttpd.conf"), text).expect("a file");
 }
 
-const REDIS: [&str; 9] = [
+pub(crate) const REDIS: [&str; 9] = [
     "redis-server",
     "--port",
     "7070",
@@ -318,7 +334,7 @@ const REDIS: [&str; 9] = [
 ];
 
 /// With one thread that works: how several of them survive is counted by the campaign.
-const MEMCACHED: [&str; 11] = [
+pub(crate) const MEMCACHED: [&str; 11] = [
     "memcached",
     "-t",
     "1",
@@ -333,7 +349,7 @@ const MEMCACHED: [&str; 11] = [
 ];
 
 /// What a client at the other side of the network gets.
-fn elsewhere<R: Send>(network: &Network, inner: impl FnOnce() -> R + Send) -> R {
+pub(crate) fn elsewhere<R: Send>(network: &Network, inner: impl FnOnce() -> R + Send) -> R {
     let enter = network.enter(End::Client);
     std::thread::scope(|scope| {
         let work = || {
@@ -485,7 +501,7 @@ fn a_program_whose_recording_has_ended_runs_on_unprotected_and_that_is_said() {
     assert!(!said.contains("goes on here"), "{said}");
 }
 
-fn has_gone_on(backup: &Process) {
+pub(crate) fn has_gone_on(backup: &Process) {
     let goes_on = "goes on here after";
     wait_for(goes_on, || backup.stderr().contains(goes_on).then_some(()));
     let said = backup.stderr();

@@ -51,6 +51,9 @@ pub fn of_running(notice: &terms::Notice) -> String {
                 "Warning: the program runs on unprotected: {to} does not protect it: {why}\n         {hint}\n"
             )
         }
+        terms::Notice::NotCopied(why) => format!(
+            "Warning: a process that the program has started is not protected: {why}\n         After a takeover it is missing: for the program it was killed.\n"
+        ),
         terms::Notice::LogDropped(keep) => log_dropped(*keep),
         terms::Notice::Silent { by, silence } => format!(
             "Warning: the backup {by} was not heard for {} ms: answers to clients wait, for it may have taken over\n         They go out when it is heard again, or has ended (end it there). --alone-after goes on without it.\n",
@@ -167,6 +170,13 @@ fn took_over(takeover: &backup::Takeover) -> String {
         1 => "1 connection".to_owned(),
         several => format!("{several} connections"),
     };
+    let files = match takeover.lost_files {
+        0 => String::new(),
+        files => format!(
+            "\n      What it has written to {files} open {} is not on this machine: its writes there fail.",
+            if files == 1 { "file" } else { "files" }
+        ),
+    };
     let then = match takeover.is_recorded {
         true => "Give it a new backup: hindcast protect attach --at THIS:PORT --to BACKUP:PORT",
         false => {
@@ -174,7 +184,7 @@ fn took_over(takeover: &backup::Takeover) -> String {
         }
     };
     format!(
-        "Note: the program (pid {}) goes on here after {:.1} ms, with {connections}{lost}\n      It is not protected any more. {then}\n",
+        "Note: the program (pid {}) goes on here after {:.1} ms, with {connections}{lost}{files}\n      It is not protected any more. {then}\n",
         takeover.pid,
         takeover.took.as_secs_f64() * 1000.0
     )

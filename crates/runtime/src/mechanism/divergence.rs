@@ -247,7 +247,7 @@ fn waits_for_lock(thread: &Thread) -> bool {
 
 /// Whether the kernel has put a thread to sleep, so that it does not only lack a processor.
 fn sleeps(thread: &Thread) -> bool {
-    let id = thread.kernel_id.load(Ordering::Relaxed);
+    let id = thread.number_in_proc.load(Ordering::Relaxed);
     let path = Path::new("/proc/self/task", format_args!("{id}/stat"));
     let mut bytes = [0u8; 256];
     let read = numbers::alone(|| {

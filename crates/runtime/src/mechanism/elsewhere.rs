@@ -9,8 +9,12 @@
 //!   accepted connection      a socket that is not connected: the launcher makes it the client's
 //!   listening socket         bound, and listens from then on
 //!   pipe, event descriptor   gets what was written and not read
-//!   file                     opened without emptying it, and moved to the leader's offset
+//!   file                     opened without emptying it, and moved to the leader's offset; where
+//!                            that lies behind its end, writes fail from then on
 //! ```
+//!
+//! A child has its parent's descriptors, and counts what it moves itself. Where both have a
+//! connection the launcher goes by the one that has moved more.
 //!
 //! **What this does not do**: connections that the program has opened itself are lost, and so is
 //! what lies in sockets that are not TCP. Files are not written: they are on storage that both
@@ -20,9 +24,10 @@ use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use hindcast_execlog::config::descriptors;
-use hindcast_execlog::handover::{Answer, Connection};
+use hindcast_execlog::handover::{Connection, GO};
 
 use super::flows::{self, COUNTED};
+use super::tree;
 use crate::functions::{self, Function};
 use crate::state::log::take_room;
 use crate::state::numbers::alone;
@@ -56,6 +61,8 @@ struct Made {
     /// The last bytes that were written: where they are, and how many there were in all.
     ring: AtomicU64,
     written: AtomicU64,
+    /// Written by the launcher: see [`Connection::beyond`].
+    beyond: AtomicU64,
 }
 
 static MADE: [Made; COUNTED] = [const {
@@ -69,6 +76,7 @@ static MADE: [Made; COUNTED] = [const {
         peer_length: AtomicU32::new(0),
         ring: AtomicU64::new(0),
         written: AtomicU64::new(0),
+        beyond: AtomicU64::new(0),
     }
 }; COUNTED];
 
@@ -100,6 +108,7 @@ impl Made {
             number.store(0, Ordering::Relaxed);
         }
         self.written.store(0, Ordering::Relaxed);
+        self.beyond.store(0, Ordering::Relaxed);
     }
 
     /// Keeps the last bytes of what is written. Writes to one descriptor are ordered as the
@@ -342,6 +351,31 @@ fn open(directory: i32, path: *const c_char, flags: i32) -> isize {
     file as isize
 }
 
+/// A child is about to be made, which has the same files open. Their offsets are shared, so they
+/// are where the leader's are: both count from here.
+pub fn before_fork() {
+    for (number, entry) in (0..).zip(&MADE) {
+        if entry.what() == What::File {
+            move_by(number, flows::counted(number));
+            flows::count_anew(number);
+        }
+    }
+}
+
+/// What this process inherited the parent puts in place: it counts its own.
+pub fn after_fork_in_child() {
+    for entry in &MADE {
+        match entry.what() {
+            What::Event => entry.begin(What::Other, -1),
+            What::End => {
+                let written = entry.written.load(Ordering::Relaxed);
+                entry.taken.store(written as i64, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+}
+
 /// The program is about to give a number back.
 pub fn close(number: i32) {
     if let Some(entry) = made(number) {
@@ -485,35 +519,33 @@ pub fn take_over() -> Result<(), &'static str> {
             _ => {}
         }
     }
-    say(&Connection::NONE)?;
-    let mut answer = hear()?;
+    tree::together(tree::NAMED);
+    if recording::is_first_process() {
+        say(&Connection::NONE)?;
+        hear()?;
+    }
+    tree::together(tree::CONNECTED);
     for (number, entry) in (0..).zip(&MADE) {
         fill(number, entry);
     }
     flows::are_here();
-    while let Some(known) = answer {
-        flows::sent_beyond(known.number, known.beyond);
-        answer = hear()?;
+    for (number, entry) in (0..).zip(&MADE) {
+        let beyond = entry.beyond.load(Ordering::Acquire);
+        if beyond != 0 {
+            flows::sent_beyond(number, beyond);
+        }
     }
     Ok(())
 }
 
-/// What the launcher knows of a connection; `None` when that was all.
-fn hear() -> Result<Option<Answer>, &'static str> {
-    let mut answer = Answer::NONE;
-    let room = (&raw mut answer).cast::<u8>();
-    // SAFETY: room for one answer, for which every bit pattern is good.
-    let read = unsafe {
-        syscall!(
-            libc::SYS_read,
-            descriptors::TABLE,
-            room,
-            size_of::<Answer>()
-        )
-    };
-    match read as usize == size_of::<Answer>() {
-        true => Ok((answer.number >= 0).then_some(answer)),
-        false => Err("the process that connects them is gone"),
+/// Waits until everything is connected.
+fn hear() -> Result<(), &'static str> {
+    let mut heard = 0u8;
+    // SAFETY: room for one byte.
+    let read = unsafe { syscall!(libc::SYS_read, descriptors::TABLE, &raw mut heard, 1) };
+    match (read, heard) {
+        (1, GO) => Ok(()),
+        _ => Err("the process that connects them is gone"),
     }
 }
 
@@ -536,6 +568,7 @@ fn of(number: i32, entry: &Made) -> Connection {
         ring,
         ring_bytes: RING_BYTES as u64,
         written: entry.written.load(Ordering::Relaxed),
+        beyond: entry.beyond.as_ptr() as u64,
     }
 }
 
@@ -564,7 +597,12 @@ fn fill(number: i32, entry: &Made) {
             unsafe { syscall!(libc::SYS_listen, number, other) };
         }
         What::Socket if flows::has_moved(number) => lost(),
-        What::File => move_by(number, flows::counted(number)),
+        What::File => {
+            move_by(number, flows::counted(number));
+            if has_hole(number) {
+                fail_writes(number);
+            }
+        }
         What::Event => {
             let value = entry.taken.load(Ordering::Relaxed);
             if value > 0 {
@@ -583,6 +621,38 @@ fn fill(number: i32, entry: &Made) {
             }
         }
         _ => {}
+    }
+}
+
+/// Whether a file is written from a place on that lies behind its end: what the leader had written
+/// is not here.
+fn has_hole(number: i32) -> bool {
+    let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: numbers, and room for one `stat`.
+    let (flags, at, looked) = unsafe {
+        (
+            syscall!(libc::SYS_fcntl, number, libc::F_GETFL) as i32,
+            syscall!(libc::SYS_lseek, number, 0, libc::SEEK_CUR) as i64,
+            syscall!(libc::SYS_fstat, number, found.as_mut_ptr()),
+        )
+    };
+    // SAFETY: zeroed or filled in.
+    let found = unsafe { found.assume_init() };
+    looked == 0
+        && found.st_mode & libc::S_IFMT == libc::S_IFREG
+        && flags & libc::O_ACCMODE != libc::O_RDONLY
+        && flags & libc::O_APPEND == 0
+        && at > found.st_size
+}
+
+/// The program is told so as by a full disk: a file with a hole would look like a whole one.
+fn fail_writes(number: i32) {
+    if let Ok(full) = raw::open_at(libc::AT_FDCWD, c"/dev/full", libc::O_WRONLY, 0) {
+        keep_flags(number, full);
+        place(full as isize, number, false);
+        if let Some(board) = recording::board() {
+            board.lost_files.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 

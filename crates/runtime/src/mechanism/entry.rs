@@ -89,12 +89,8 @@ fn take_slot(thread: &mut Current) {
         return;
     }
     thread.slot = board().and_then(Board::take_slot);
+    show_numbers(thread);
     if let Some(slot) = thread.slot {
-        // SAFETY: no arguments.
-        slot.pid.store(
-            unsafe { syscall!(libc::SYS_getpid) } as u32,
-            Ordering::Relaxed,
-        );
         slot.thread.store(thread.number, Ordering::Relaxed);
         let name = (&raw const slot.process).cast_mut();
         // SAFETY: the slot is this thread's alone; the launcher reads it after `state` says that it
@@ -102,6 +98,36 @@ fn take_slot(thread: &mut Current) {
         unsafe { (*name).set(config().process.as_str()) };
     }
     thread.show(State::Running, 0);
+}
+
+/// The numbers of the calling process and thread for who looks at `/proc`: the launcher, which may
+/// see other ones than the process itself does.
+fn numbers_in_proc() -> Option<(u32, u32)> {
+    let mut link = [0u8; 64];
+    // SAFETY: a C string, and room for what it leads to.
+    let length = unsafe {
+        syscall!(
+            libc::SYS_readlink,
+            c"/proc/thread-self".as_ptr(),
+            link.as_mut_ptr(),
+            link.len()
+        )
+    };
+    let link = link.get(..usize::try_from(length).ok()?)?;
+    let (process, thread) = std::str::from_utf8(link).ok()?.split_once("/task/")?;
+    Some((process.parse().ok()?, thread.parse().ok()?))
+}
+
+/// Notes under which numbers the thread is found.
+fn show_numbers(thread: &Current) {
+    // SAFETY: no arguments.
+    let (process, own) = unsafe { (syscall!(libc::SYS_getpid), syscall!(libc::SYS_gettid)) };
+    thread.kernel_id.store(own as u32, Ordering::Relaxed);
+    let (process, own) = numbers_in_proc().unwrap_or((process as u32, own as u32));
+    thread.number_in_proc.store(own, Ordering::Relaxed);
+    if let Some(slot) = thread.slot {
+        slot.pid.store(process, Ordering::Relaxed);
+    }
 }
 
 /// Makes system calls from replay space of the calling thread trap, and the instructions that say
@@ -115,12 +141,7 @@ pub fn arm(thread: &mut Current) {
 
 /// As the thread of another process was armed, in the one that becomes it.
 pub fn rearm(thread: &mut Current) {
-    // SAFETY: no arguments.
-    let (process, own) = unsafe { (syscall!(libc::SYS_getpid), syscall!(libc::SYS_gettid)) };
-    thread.kernel_id.store(own as u32, Ordering::Relaxed);
-    if let Some(slot) = thread.slot {
-        slot.pid.store(process as u32, Ordering::Relaxed);
-    }
+    show_numbers(thread);
     if mode() != Mode::Off {
         trap_calls(thread);
         instructions::rearm(thread);

@@ -15,7 +15,7 @@ use hindcast_execlog::board::{Board, Leader};
 use hindcast_execlog::{Event, config};
 
 use crate::raw;
-use crate::state::mode::{Mode, follows, mode};
+use crate::state::mode::{Mode, elsewhere, follows, mode};
 use crate::state::recording;
 use crate::state::thread::Current;
 
@@ -90,10 +90,10 @@ pub fn is_leader_lost() -> bool {
 }
 
 /// What has become of the process that this one follows. A forked child follows one that the
-/// launcher does not know.
+/// launcher does not know, and goes on with all others where the leader is elsewhere.
 fn leader() -> Leader {
     let said = recording::board().map_or(Leader::Ended, Board::leader);
-    if recording::is_first_process() || said == Leader::Runs {
+    if recording::is_first_process() || said == Leader::Runs || elsewhere() {
         return said;
     }
     match recording::is_recorded_process_alive() {

@@ -19,7 +19,7 @@ use std::time::Duration;
 use hindcast_execlog::Text;
 use hindcast_execlog::board::{Leader, State};
 
-use super::{detach, divergence, elsewhere, files, flows, succession, table};
+use super::{detach, divergence, elsewhere, files, flows, succession, table, tree};
 use crate::mechanism::signals::{self, kernel};
 use crate::state::mode::{Mode, elsewhere, mode, set_follow};
 use crate::state::signals::ASYNCHRONOUS;
@@ -56,8 +56,11 @@ pub fn go_on(thread: &mut Current, doing: u16) {
 }
 
 fn take_over(thread: &mut Current) {
-    let succeeds = succession::is_possible(thread);
-    let taken = if elsewhere() {
+    let is_elsewhere = elsewhere();
+    let mut succeeds = succession::is_possible(thread);
+    let taken = if is_elsewhere {
+        // A recording has all of them, or is none.
+        succeeds = tree::can_all_be_recorded(tree::AT_END, succeeds);
         elsewhere::take_over()
     } else {
         numbers::alone(|| table::take_over(flows::taken_over)).inspect(|()| flows::settle())
@@ -72,22 +75,34 @@ fn take_over(thread: &mut Current) {
     (0..files::TRACKED as i32)
         .filter(|descriptor| may_be_sets.contains(&files::kind(*descriptor)))
         .for_each(report_again);
-    if succeeds && succession::succeed(thread) {
-        return say(Leader::Succeeded);
+    let succeeds = succeeds && succession::succeed(thread);
+    if !succeeds {
+        set_follow(0);
+        // What the program executes from now on is not replayed.
+        recording::switch_off();
+        // A thread that has not come here passes as soon as it may, and a client that it has
+        // answered may have the program ended: by then signals do what the program wants, and the
+        // launcher knows.
+        signals::detached();
     }
-    set_follow(0);
-    // What the program executes from now on is not replayed.
-    recording::switch_off();
-    // A thread that has not come here passes as soon as it may, and a client that it has answered
-    // may have the program ended: by then signals do what the program wants, and the launcher
-    // knows.
-    signals::detached();
-    say(Leader::Replaced);
-    detach::pass_through();
+    let all_succeed = match is_elsewhere {
+        true => tree::can_all_be_recorded(tree::READY, succeeds),
+        false => succeeds,
+    };
+    say(match all_succeed {
+        true => Leader::Succeeded,
+        false => Leader::Replaced,
+    });
+    if !succeeds {
+        detach::pass_through();
+    }
 }
 
+/// Of all processes the launcher knows the first.
 fn say(leader: Leader) {
-    if let Some(board) = recording::board() {
+    if let Some(board) = recording::board()
+        && recording::is_first_process()
+    {
         board.set_leader(leader);
     }
 }

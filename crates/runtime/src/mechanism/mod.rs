@@ -23,3 +23,4 @@ pub mod signals;
 pub mod succession;
 pub mod sync;
 pub mod table;
+pub mod tree;

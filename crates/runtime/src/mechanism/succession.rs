@@ -31,7 +31,7 @@ use super::{detach, folder, table};
 use crate::functions;
 use crate::mechanism::signals::actions;
 use crate::raw;
-use crate::state::mode::{Mode, one_at_a_time, set_follow, set_mode, succeeds};
+use crate::state::mode::{Mode, elsewhere, one_at_a_time, set_follow, set_mode, succeeds};
 use crate::state::signals::SIGNALS;
 use crate::state::thread::{self, Current};
 use crate::state::{recording, sync as acquisitions};
@@ -78,7 +78,7 @@ pub fn is_possible(me: &Current) -> bool {
         || recording::is_given_back()
         || one_at_a_time()
         || recording::config().order() != Order::Edge
-        || !recording::is_first_process()
+        || !(recording::is_first_process() || elsewhere())
         || thread::count() as usize > acquisitions::CLOCK_MAX - 2
     {
         return false;

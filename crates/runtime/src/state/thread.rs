@@ -57,6 +57,8 @@ pub struct Thread {
     /// The thread has ended.
     pub ended: AtomicBool,
     pub kernel_id: AtomicU32,
+    /// As `/proc` has it, which may be that of another namespace.
+    pub number_in_proc: AtomicU32,
 }
 
 // The address of the current thread's state, in the initial-exec model: one instruction, no call,
@@ -328,6 +330,7 @@ pub fn create(number: u32) -> Option<Current<'static>> {
             asking: Asking::default(),
             ended: AtomicBool::new(false),
             kernel_id: AtomicU32::new(0),
+            number_in_proc: AtomicU32::new(0),
         });
     }
     THREADS[number as usize].store(thread, Ordering::Release);

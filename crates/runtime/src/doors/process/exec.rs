@@ -16,8 +16,9 @@ use super::image::Image;
 use super::{fork, image};
 use crate::mechanism::call::Call;
 use crate::mechanism::divergence::{self, Actual};
+use crate::mechanism::signals::delivery;
 use crate::mechanism::{checkpoint, files, folder, follow, instructions, log};
-use crate::state::mode::{Mode, follows, mode};
+use crate::state::mode::{Mode, elsewhere, follows, mode};
 use crate::state::recording;
 use crate::state::thread::{Current, Thread};
 use crate::{functions, raw, syscall};
@@ -425,7 +426,7 @@ fn await_next_image(thread: &mut Current, folder: &str) {
 }
 
 /// The next image was not recorded. A child ends here without a word: its parent knows from its log
-/// how it ended. The first process says that the recording is over.
+/// how it ended, or takes it for killed. The first process says that the recording is over.
 fn not_recorded(thread: &mut Current) -> ! {
     if recording::config().parent.is_empty() {
         divergence::recording_ends(thread, Kind::Exec as u16);
@@ -434,6 +435,9 @@ fn not_recorded(thread: &mut Current) -> ! {
         .at_end
         .store(true, std::sync::atomic::Ordering::Release);
     divergence::wait_for_the_others(thread);
+    if elsewhere() {
+        delivery::die(libc::SIGKILL);
+    }
     raw::exit_process(0)
 }
 

@@ -7,7 +7,7 @@ use hindcast_execlog::files::End;
 
 use super::fork;
 use crate::mechanism::divergence::{self, Actual};
-use crate::mechanism::log;
+use crate::mechanism::{log, tree};
 use crate::raw;
 use crate::state::mode::{Mode, mode};
 use crate::state::recording;
@@ -31,6 +31,7 @@ pub fn exit(thread: &mut Current, status: i32) -> ! {
                 thread.reader.advance(&event);
                 thread.at_end.store(true, Ordering::Release);
                 divergence::wait_for_the_others(thread);
+                tree::ends();
             }
         }
         Mode::Off => {}

@@ -11,9 +11,10 @@ use crate::doors::{foreign, locks, threads};
 use crate::mechanism::call::Call;
 use crate::mechanism::detach::{self, Reason};
 use crate::mechanism::divergence::{self, Actual};
-use crate::mechanism::{alone, entry, folder, heap, log, references, signals};
+use crate::mechanism::signals::delivery;
+use crate::mechanism::{self, alone, entry, folder, heap, log, references, signals, tree};
 use crate::state::log::take_room;
-use crate::state::mode::{Mode, mode};
+use crate::state::mode::{Mode, elsewhere, mode};
 use crate::state::recording;
 use crate::state::thread::Current;
 use crate::{functions, raw, syscall};
@@ -117,6 +118,66 @@ impl Wanted {
         // SAFETY: a copy of this process, on a copy of this stack.
         unsafe { syscall!(libc::SYS_clone, flags, 0, self.parent_id, self.child_id) }
     }
+
+    /// Makes the child that the leader made, with its number if that is free: what is known of it
+    /// is true of this one when it goes on.
+    unsafe fn make_as(&self, number: i32) -> isize {
+        if !elsewhere() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.make(0) };
+        }
+        let Some(member) = tree::prepare() else {
+            return -(libc::EAGAIN as isize);
+        };
+        mechanism::elsewhere::before_fork();
+        const EXIT_SIGNAL: u64 = 0xff;
+        let arguments = CloneArguments {
+            flags: self.flags & !(CLONE_VM | CLONE_VFORK | EXIT_SIGNAL),
+            child_id: self.child_id as u64,
+            parent_id: self.parent_id as u64,
+            exit_signal: self.flags & EXIT_SIGNAL,
+            numbers: &raw const number as u64,
+            numbers_count: 1,
+            ..CloneArguments::default()
+        };
+        // SAFETY: a copy of this process, on a copy of this stack.
+        let mut result = unsafe {
+            syscall!(
+                libc::SYS_clone3,
+                &raw const arguments,
+                size_of::<CloneArguments>()
+            )
+        };
+        if raw::error_of(result).is_some() {
+            // SAFETY: as above.
+            result = unsafe { self.make(0) };
+        }
+        match result {
+            0 => {
+                tree::begins(member);
+                mechanism::elsewhere::after_fork_in_child();
+            }
+            made => tree::comes(member, u32::try_from(made).unwrap_or(0)),
+        }
+        result
+    }
+}
+
+/// What `clone3` is told.
+#[repr(C)]
+#[derive(Default)]
+struct CloneArguments {
+    flags: u64,
+    pidfd: u64,
+    child_id: u64,
+    parent_id: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    /// The numbers that the child is to have, by namespace, from the innermost on.
+    numbers: u64,
+    numbers_count: u64,
 }
 
 unsafe fn record(
@@ -194,10 +255,15 @@ unsafe fn replay(
     thread.reader.advance(&event);
     let pid = i32::from_ne_bytes(*pid);
     let folder = Text::<256>::from_text(std::str::from_utf8(folder).unwrap_or_default());
-    if pid > 0 && folder::is_recorded_soon(folder.as_str()) {
+    let is_recorded = pid > 0 && folder::is_recorded_soon(folder.as_str());
+    if is_recorded || pid > 0 && elsewhere() {
         // SAFETY: the caller's promise.
-        let result = unsafe { wanted.make(0) };
+        let result = unsafe { wanted.make_as(pid) };
         if result == 0 {
+            if !is_recorded {
+                // The program believes in a child, and nothing is known of what that did.
+                delivery::die(libc::SIGKILL);
+            }
             // SAFETY: in the child.
             unsafe { enter_child(thread, folder.as_str(), wanted, None, context) };
             return Some(0);

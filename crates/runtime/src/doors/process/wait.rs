@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::doors::locks;
 use crate::mechanism::call::Call;
+use crate::mechanism::tree;
+use crate::state::mode::follows;
 use crate::state::thread::Current;
 use crate::{functions, syscall};
 
@@ -31,8 +33,9 @@ pub fn forget() {
     }
 }
 
-/// Replay: the program learns that this child has ended, so it has.
-fn reap(recorded: i32) {
+/// Replay: the program learns that this child has ended, so it has. One that was killed does not
+/// know it from its own log, and waits for more where it follows.
+fn reap(recorded: i32, is_killed: bool) {
     for slot in &CHILDREN {
         let child = slot.load(Ordering::Acquire);
         if child >> 32 == recorded as u64
@@ -41,8 +44,13 @@ fn reap(recorded: i32) {
                 .is_ok()
         {
             let real = child as u32 as i32;
+            if is_killed && follows() {
+                // SAFETY: numbers; a child of this process's that was not waited for.
+                unsafe { syscall!(libc::SYS_kill, real, libc::SIGKILL) };
+            }
             // SAFETY: asks for no more than the end.
             while unsafe { syscall!(libc::SYS_wait4, real, 0, 0, 0) } == -(libc::EINTR as isize) {}
+            tree::leaves(real as u32);
             return;
         }
     }
@@ -77,13 +85,13 @@ pub unsafe fn wait4(thread: &mut Current, arguments: [usize; 6]) -> isize {
     });
     if result > 0 {
         // SAFETY: as above.
-        let ended = unsafe {
+        let status = unsafe {
             call.out_value(status);
             call.out(usage as *mut u8, size_of::<libc::rusage>());
-            has_ended(*status)
+            *status
         };
-        if ended && !call.is_recording() {
-            reap(result as i32);
+        if has_ended(status) && !call.is_recording() {
+            reap(result as i32, libc::WIFSIGNALED(status));
         }
     }
     call.finish();
@@ -123,7 +131,7 @@ pub unsafe fn waitid(thread: &mut Current, arguments: [usize; 6]) -> isize {
         };
         let ended = matches!(code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED);
         if ended && child != 0 && options & libc::WNOWAIT as usize == 0 && !call.is_recording() {
-            reap(child);
+            reap(child, code != libc::CLD_EXITED);
         }
     }
     call.finish();

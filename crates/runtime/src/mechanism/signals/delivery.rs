@@ -9,8 +9,8 @@ use hindcast_execlog::event::Kind;
 use hindcast_execlog::files::{End, INEXACT};
 
 use super::{actions, kernel, timer};
-use crate::mechanism::alone;
 use crate::mechanism::divergence::{self, Actual};
+use crate::mechanism::{alone, tree};
 use crate::raw::{self, errno, set_errno};
 use crate::state::mode::{Mode, mode};
 use crate::state::recording;
@@ -281,6 +281,7 @@ pub fn fatal(thread: &mut Current, signal: i32) -> ! {
 
 /// Ends the process as the signal does by default.
 pub fn die(signal: i32) -> ! {
+    tree::ends();
     kernel::set_action(signal, &KernelAction::default());
     kernel::set_mask(kernel::mask() & !bit(signal));
     // SAFETY: to ourselves.
