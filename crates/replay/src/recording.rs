@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::drawn::{not_told, told_or_shown};
 use crate::inserts::{self, Insert};
-use crate::looks::{self, Looks, Seen, Sights};
+use crate::looks::{Looks, Seen, Sights, StatementSights};
 use crate::plan::Plan;
 use crate::shapes::Shapes;
 use crate::transaction::{Ask, first_error};
@@ -407,17 +407,26 @@ impl Recording {
         self.shown_by = drawn.map(|pair| (pair[0], pair[1])).collect();
     }
 
-    fn find_inserts(&mut self, drawn: &HashMap<Tx, Vec<Drawn>>, shapes: &Shapes) {
+    /// `ids`: of those that wrote, in the order of transactions.
+    fn find_inserts(
+        &mut self,
+        drawn: &HashMap<Tx, Vec<Drawn>>,
+        ids: &[(Tx, Xid)],
+        shapes: &Shapes,
+    ) {
         for tx in (0..self.transactions.len() as u32).map(Tx) {
+            let shape = self.transaction(tx).shape;
             let shown_later = || drawn.get(self.shown_by.get(&tx)?);
-            let inserting = shapes.inserting(self.transaction(tx).shape);
-            if let Some(drawn) = drawn.get(&tx).or_else(shown_later) {
-                self.inserts.extend(inserts::of(tx, inserting, drawn));
-            }
+            let drawn = drawn.get(&tx).or_else(shown_later).map_or(&[][..], |v| v);
+            let at = ids.binary_search_by_key(&tx, |(tx, _)| *tx);
+            let first = shapes.first_write(shape).zip(at.ok().map(|at| ids[at].1));
+            let inserting = shapes.inserting(shape);
+            self.inserts
+                .extend(inserts::of(tx, inserting, drawn, first));
         }
     }
 
-    /// Who inserted in the order of a sequence.
+    /// Who inserted in an order that is known.
     pub fn inserts(&self) -> &[Insert] {
         &self.inserts
     }
@@ -473,6 +482,8 @@ struct Loading<'a> {
     /// Where transactions committed, in the server's log.
     committed: Vec<(Tx, u64)>,
     writers: Vec<(Tx, Xid)>,
+    /// Those that waited for nobody's row: when they began to write is told by their ids.
+    unhindered: Vec<(Tx, Xid)>,
     locks: Vec<LockStep>,
     /// Of a faithful replay: what committed transactions drew from sequences.
     drawn: HashMap<Tx, Vec<Drawn>>,
@@ -512,6 +523,7 @@ impl<'a> Loading<'a> {
             statements: Vec::new(),
             committed: Vec::new(),
             writers: Vec::new(),
+            unhindered: Vec::new(),
             locks: Vec::new(),
             drawn: HashMap::new(),
             aborted: Vec::new(),
@@ -600,6 +612,8 @@ impl<'a> Loading<'a> {
         }
         if let Some(xid) = recorded.xid.filter(|_| fate == Fate::Committed) {
             self.writers.push((tx, xid));
+            let waited = !recorded.rechecked.is_empty();
+            self.unhindered.extend((!waited).then_some((tx, xid)));
             self.committed
                 .extend(recorded.commit_lsn.map(|lsn| (tx, lsn)));
         }
@@ -649,7 +663,7 @@ impl<'a> Loading<'a> {
             recording.late.entry(request).or_default().extend(readings);
         }
         if !self.scope.changed {
-            recording.find_inserts(&self.drawn, shapes);
+            recording.find_inserts(&self.drawn, &self.unhindered, shapes);
         } else {
             recording.find_retried(shapes);
             let retried = |tx: &Tx| recording.retried.binary_search(tx).is_ok();
@@ -704,46 +718,6 @@ impl<'a> Loading<'a> {
             seen.insert(recording.look(), snapshot)?;
         }
         Ok((recording, seen.levels()?, self.locks))
-    }
-}
-
-/// What the statements of a transaction under READ COMMITTED saw.
-struct StatementSights {
-    /// The statements at which these were noted.
-    noted: Vec<u32>,
-    snapshots: Vec<Snapshot>,
-    rechecked: Vec<u32>,
-    is_writer: bool,
-}
-
-impl StatementSights {
-    /// If the server has told.
-    fn of(recorded: &trace::Transaction) -> Option<Self> {
-        let by_server = recorded.commit_lsn.is_some() || !recorded.statement_snapshots.is_empty();
-        if !by_server || recorded.isolation != Isolation::ReadCommitted {
-            return None;
-        }
-        let (mut noted, mut snapshots) = (Vec::new(), Vec::new());
-        for one in &recorded.statement_snapshots {
-            noted.push(one.statement);
-            snapshots.push(one.snapshot.clone());
-        }
-        if noted.is_empty() {
-            noted.push(0);
-            snapshots.push(recorded.snapshot.clone()?);
-        }
-        Some(Self {
-            noted,
-            snapshots,
-            rechecked: recorded.rechecked.clone(),
-            is_writer: recorded.xid.is_some() && recorded.outcome == Outcome::Committed,
-        })
-    }
-
-    /// By the statements that take snapshots.
-    fn sights(&self, looking: &[u32], locks_first: bool) -> Option<Sights> {
-        let (noted, waited) = (&self.noted, &self.rechecked);
-        looks::sights(noted, looking, waited, locks_first, self.is_writer)
     }
 }
 
