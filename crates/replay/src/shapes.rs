@@ -507,7 +507,9 @@ pub fn only_reads(statement: &Statement) -> bool {
         && statement.sequences.is_empty()
         && statement.uuids.is_empty()
         && !words.any(|word| DRAWING.contains(&word) || writes(word));
-    statement.kind.controls_transaction() || statement.kind == Kind::Select && plain
+    // What a cursor fetches was read when it was declared, as far as others can tell.
+    let asks = matches!(statement.kind, Kind::Select | Kind::Declare);
+    statement.kind.controls_transaction() || asks && plain
 }
 
 /// The table of an `INSERT` or `UPDATE`, which leaves new rows in it.
@@ -634,6 +636,18 @@ mod tests {
             "WITH some AS (SELECT updated, delete_at FROM note) SELECT * FROM some"
         ));
         assert!(reads("SELECT update FROM note"));
+    }
+
+    /// As Django's `iterator()` asks, which fills caches.
+    #[test]
+    fn a_cursor_reads_if_its_query_does() {
+        let declared = |query: &str| {
+            let text = format!("DECLARE c NO SCROLL CURSOR WITH HOLD FOR {query}");
+            reads(&text)
+        };
+        assert!(declared("SELECT id FROM role"));
+        assert!(!declared("SELECT id FROM role FOR UPDATE"));
+        assert!(!declared("SELECT nextval('s')"));
     }
 
     #[test]
