@@ -1,13 +1,16 @@
-//! In which order rows were inserted whose keys a sequence numbers.
+//! In which order rows were inserted.
 //!
 //! Where a result has no complete order, rows come as they lie in the table: in the order in
 //! which they were inserted. No snapshot tells it. A sequence does: who drew the smaller value
-//! inserted first.
+//! inserted first. Of others, the transactions' ids tell it, where none waited: the server gives
+//! one just before a transaction writes its first row. An `UPDATE` counts as an insert there: it
+//! leaves a new version of each row, where the next row would lie.
 //!
 //! ```text
-//!   sequence   value ─▶
-//!   note_id    │ 7: #4 stmt 2 │ 8: #9 stmt 1 │ 9: #7 stmt 3 │
-//!                   inserted        ▲ waits for those before it, for a while
+//!   order          value ─▶
+//!   note_id_seq    │ 7: #4 stmt 2 │ 8: #9 stmt 1 │ 9: #7 stmt 3 │
+//!                       inserted        ▲ waits for those before it, for a while
+//!   table session  │ 771: #3 stmt 1 │ 774: #5 stmt 0 │
 //! ```
 //!
 //! The order is wished for and not required: what waits for a row of another transaction may insert
@@ -16,8 +19,19 @@
 
 use std::collections::BTreeMap;
 
+use hindcast_model::Xid;
 use hindcast_order::Tx;
 use hindcast_trace::{Drawn, DrawnValue, SequenceValue};
+
+/// What tells the order of some inserts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Order {
+    /// The values of this sequence.
+    Sequence(u32),
+    /// The ids of transactions whose first write is a row of this table, which has this number
+    /// among the tables that are written.
+    Table(u32),
+}
 
 /// A statement that inserted a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,13 +39,37 @@ pub struct Insert {
     pub tx: Tx,
     /// Its index in the transaction.
     pub statement: u32,
-    /// What it drew. The first, if there are several.
-    pub drawn: SequenceValue,
+    pub order: Order,
+    /// Its place in that order. The first, if it drew several values of a sequence.
+    pub value: i64,
 }
 
-/// The inserts of a transaction, of which it is known what was drawn, and which of its statements
-/// insert.
-pub fn of(tx: Tx, inserting: &[u32], drawn: &[Drawn]) -> Vec<Insert> {
+/// The statement by which transactions of some shape write first, if it inserts or updates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirstWrite {
+    pub statement: u32,
+    /// See [`Order::Table`].
+    pub table: u32,
+}
+
+/// The inserts of a transaction of which it is known when they were: by what was drawn, or else by
+/// the transaction's id, if the first thing that it wrote is such a row. `inserting`: which of its
+/// statements insert.
+pub fn of(
+    tx: Tx,
+    inserting: &[u32],
+    drawn: &[Drawn],
+    first: Option<(FirstWrite, Xid)>,
+) -> Vec<Insert> {
+    let mut inserts = by_sequence(tx, inserting, drawn);
+    let is_known = |first: FirstWrite| inserts.iter().any(|one| one.statement == first.statement);
+    if let Some((first, xid)) = first.filter(|(first, _)| !is_known(*first)) {
+        inserts.insert(0, by_id(tx, first, xid));
+    }
+    inserts
+}
+
+fn by_sequence(tx: Tx, inserting: &[u32], drawn: &[Drawn]) -> Vec<Insert> {
     let of_sequence = |one: &Drawn| match one.value {
         DrawnValue::Sequence { first, .. } => Some((one.statement, first)),
         _ => None,
@@ -40,7 +78,8 @@ pub fn of(tx: Tx, inserting: &[u32], drawn: &[Drawn]) -> Vec<Insert> {
     let insert = |statement: u32, drawn: SequenceValue| Insert {
         tx,
         statement,
-        drawn,
+        order: Order::Sequence(drawn.sequence),
+        value: drawn.value,
     };
     let by_statement = drawn.iter().all(|(statement, _)| statement.is_some());
     match inserting {
@@ -66,10 +105,19 @@ pub fn of(tx: Tx, inserting: &[u32], drawn: &[Drawn]) -> Vec<Insert> {
     }
 }
 
+fn by_id(tx: Tx, first: FirstWrite, xid: Xid) -> Insert {
+    Insert {
+        tx,
+        statement: first.statement,
+        order: Order::Table(first.table),
+        value: i64::try_from(xid.0).unwrap_or(i64::MAX),
+    }
+}
+
 /// How far a replay has come with them.
 #[derive(Debug, Default)]
 pub struct Inserts {
-    /// By sequence, in the order of values.
+    /// By what orders them, in the order of values.
     queues: Vec<Queue>,
     /// Where an insert stands: its queue, and its place there.
     places: BTreeMap<(Tx, u32), (usize, usize)>,
@@ -86,14 +134,14 @@ struct Queue {
 
 impl Inserts {
     pub fn new(inserts: impl IntoIterator<Item = Insert>) -> Self {
-        let mut by_sequence: BTreeMap<u32, Vec<Insert>> = BTreeMap::new();
+        let mut by_order: BTreeMap<Order, Vec<Insert>> = BTreeMap::new();
         for insert in inserts {
-            let queue = by_sequence.entry(insert.drawn.sequence).or_default();
+            let queue = by_order.entry(insert.order).or_default();
             queue.push(insert);
         }
         let mut new = Self::default();
-        for mut queue in by_sequence.into_values() {
-            queue.sort_by_key(|insert| insert.drawn.value);
+        for mut queue in by_order.into_values() {
+            queue.sort_by_key(|insert| insert.value);
             let number = new.queues.len();
             let places = queue.iter().enumerate();
             let places = places.map(|(at, one)| ((one.tx, one.statement), (number, at)));
@@ -158,22 +206,57 @@ mod tests {
         Insert {
             tx: Tx(tx),
             statement,
-            drawn,
+            order: Order::Sequence(drawn.sequence),
+            value: drawn.value,
         }
+    }
+
+    #[test]
+    fn keys_of_no_sequence_are_inserted_in_the_order_of_ids() {
+        let first = |statement, table| FirstWrite { statement, table };
+        let mut inserts = Inserts::new([
+            by_id(Tx(1), first(1, 0), Xid(774)),
+            by_id(Tx(2), first(0, 0), Xid(771)),
+            by_id(Tx(3), first(0, 1), Xid(772)),
+            insert(4, 0, value(0, 7)),
+        ]);
+        assert!(!inserts.may(Tx(1), 1, NONE) && inserts.may(Tx(2), 0, NONE));
+        // Another table, and a sequence of the same number.
+        assert!(inserts.may(Tx(3), 0, NONE) && inserts.may(Tx(4), 0, NONE));
+        inserts.done(Tx(2), 0);
+        assert!(inserts.may(Tx(1), 1, NONE));
+    }
+
+    #[test]
+    fn what_a_sequence_tells_counts_before_the_transactions_id() {
+        let first = FirstWrite {
+            statement: 2,
+            table: 0,
+        };
+        let id = Some((first, Xid(771)));
+        let drawn = [Drawn::shown(value(5, 7))];
+        let by_sequence = insert(1, 2, value(5, 7));
+        assert_eq!(of(Tx(1), &[2], &drawn, id), [by_sequence]);
+        let by_id = by_id(Tx(1), first, Xid(771));
+        assert_eq!(of(Tx(1), &[2, 4], &drawn, id), [by_id]);
+        assert_eq!(of(Tx(1), &[2], &[], id), [by_id]);
     }
 
     #[test]
     fn who_drew_what_is_known_of_one_insert_or_of_as_many_as_there_are_values() {
         let [a, b] = [value(5, 7), value(5, 8)];
         let [shown_a, shown_b] = [a, b].map(Drawn::shown);
-        assert_eq!(of(Tx(1), &[2], &[shown_b, shown_a]), [insert(1, 2, a)]);
         assert_eq!(
-            of(Tx(1), &[2, 4], &[shown_a, shown_b]),
+            of(Tx(1), &[2], &[shown_b, shown_a], None),
+            [insert(1, 2, a)]
+        );
+        assert_eq!(
+            of(Tx(1), &[2, 4], &[shown_a, shown_b], None),
             [insert(1, 2, a), insert(1, 4, b)]
         );
-        assert_eq!(of(Tx(1), &[2, 4], &[shown_a]), []);
-        assert_eq!(of(Tx(1), &[2], &[]), []);
-        assert_eq!(of(Tx(1), &[], &[shown_a]), []);
+        assert_eq!(of(Tx(1), &[2, 4], &[shown_a], None), []);
+        assert_eq!(of(Tx(1), &[2], &[], None), []);
+        assert_eq!(of(Tx(1), &[], &[shown_a], None), []);
     }
 
     #[test]
@@ -185,7 +268,7 @@ mod tests {
         let [row, logged, other] = [value(5, 7), value(6, 1), value(5, 20)];
         let drawn = [by(2, row), by(2, logged), by(4, other)];
         assert_eq!(
-            of(Tx(1), &[2, 3, 4], &drawn),
+            of(Tx(1), &[2, 3, 4], &drawn, None),
             [insert(1, 2, row), insert(1, 4, other)]
         );
     }

@@ -16,6 +16,7 @@
 use std::collections::HashMap;
 
 use hindcast_order::Tx;
+use hindcast_trace::{Isolation, Outcome, Snapshot, Transaction};
 
 /// Statements of a transaction, by their indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +41,52 @@ pub struct Sights {
     pub later: Vec<(Stretch, Seen)>,
 }
 
+/// What the statements of a transaction under READ COMMITTED saw.
+pub struct StatementSights {
+    /// The statements at which these were noted.
+    noted: Vec<u32>,
+    pub snapshots: Vec<Snapshot>,
+    rechecked: Vec<u32>,
+    is_writer: bool,
+}
+
+impl StatementSights {
+    /// If the server has told.
+    pub fn of(recorded: &Transaction) -> Option<Self> {
+        let by_server = recorded.commit_lsn.is_some() || !recorded.statement_snapshots.is_empty();
+        if !by_server || recorded.isolation != Isolation::ReadCommitted {
+            return None;
+        }
+        let (mut noted, mut snapshots) = (Vec::new(), Vec::new());
+        for one in &recorded.statement_snapshots {
+            noted.push(one.statement);
+            snapshots.push(one.snapshot.clone());
+        }
+        if noted.is_empty() {
+            noted.push(0);
+            snapshots.push(recorded.snapshot.clone()?);
+        }
+        Some(Self {
+            noted,
+            snapshots,
+            rechecked: recorded.rechecked.clone(),
+            is_writer: recorded.xid.is_some() && recorded.outcome == Outcome::Committed,
+        })
+    }
+
+    /// By the statements that take snapshots.
+    pub fn sights(&self, looking: &[u32], locks_first: bool) -> Option<Sights> {
+        let (noted, waited) = (&self.noted, &self.rechecked);
+        sights(noted, looking, waited, locks_first, self.is_writer)
+    }
+}
+
 /// `noted`: the statements at which snapshots were noted, each of which lasts to the next.
 /// `looking`: the statements that look. `rechecked`: those that waited for a writer, or went on
 /// with what one wrote. All of them ascend. `locks_first`: its snapshot is that of a statement
 /// which takes a lock and looks at nothing. `is_writer`: it wrote, and committed. `None` if no
 /// statement looks.
-pub fn sights(
+fn sights(
     noted: &[u32],
     looking: &[u32],
     rechecked: &[u32],

@@ -408,17 +408,25 @@ impl Recording {
         self.shown_by = drawn.map(|pair| (pair[0], pair[1])).collect();
     }
 
-    fn find_inserts(&mut self, drawn: &HashMap<Tx, Vec<Drawn>>, shapes: &Shapes) {
+    /// `ids`: of those that wrote and waited for nobody's row.
+    fn find_inserts(
+        &mut self,
+        drawn: &HashMap<Tx, Vec<Drawn>>,
+        ids: &HashMap<Tx, Xid>,
+        shapes: &Shapes,
+    ) {
         for tx in (0..self.transactions.len() as u32).map(Tx) {
+            let shape = self.transaction(tx).shape;
             let shown_later = || drawn.get(self.shown_by.get(&tx)?);
-            let inserting = shapes.inserting(self.transaction(tx).shape);
-            if let Some(drawn) = drawn.get(&tx).or_else(shown_later) {
-                self.inserts.extend(inserts::of(tx, inserting, drawn));
-            }
+            let drawn = drawn.get(&tx).or_else(shown_later).map_or(&[][..], |v| v);
+            let first = shapes.first_write(shape).zip(ids.get(&tx).copied());
+            let inserting = shapes.inserting(shape);
+            self.inserts
+                .extend(inserts::of(tx, inserting, drawn, first));
         }
     }
 
-    /// Who inserted in the order of a sequence.
+    /// Who inserted in an order that is known.
     pub fn inserts(&self) -> &[Insert] {
         &self.inserts
     }

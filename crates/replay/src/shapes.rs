@@ -7,6 +7,7 @@ use hindcast_trace::{Shape, ShapeId, Trace};
 use hindcast_wire::sql::{self, Dialect, Kind, Script, Statement};
 use regex::Regex;
 
+use crate::inserts::FirstWrite;
 use crate::setup::{asks_catalog, sets_up};
 
 /// What is known about a kind of transaction from its statements.
@@ -47,6 +48,10 @@ pub struct Shapes {
     moving: HashMap<ShapeId, Vec<u64>>,
     /// The indices of its statements that insert.
     inserting: HashMap<ShapeId, Vec<u32>>,
+    /// What writes first in it, where that inserts or updates.
+    first_writes: HashMap<ShapeId, FirstWrite>,
+    /// The tables of these.
+    written: Vec<String>,
     /// They do nothing but ask what the session has drawn from a sequence last.
     asking_last: HashSet<ShapeId>,
     /// The tables that its statements name as those they write.
@@ -101,13 +106,7 @@ impl Shapes {
             shapes.note_locks(shape.id, &statements);
             shapes.bodies.insert(shape.id, body(&shape.statements));
             shapes.note_drawn(shape, &statements);
-            let inserts = (0..)
-                .zip(&statements)
-                .filter(|one| one.1.inserts_into.is_some());
-            let inserts: Vec<u32> = inserts.map(|(at, _)| at).collect();
-            if !inserts.is_empty() {
-                shapes.inserting.insert(shape.id, inserts);
-            }
+            shapes.note_inserts(shape.id, &statements);
             let asks = |one: &Statement| one.sequences.iter().any(|column| column.is_last);
             if !statements.is_empty() && statements.iter().all(asks) {
                 shapes.asking_last.insert(shape.id);
@@ -137,6 +136,32 @@ impl Shapes {
             }
         }
         shapes
+    }
+
+    fn note_inserts(&mut self, shape: ShapeId, statements: &[Statement]) {
+        let inserts = (0..).zip(statements);
+        let inserts = inserts.filter(|one| one.1.inserts_into.is_some());
+        let inserts: Vec<u32> = inserts.map(|(at, _)| at).collect();
+        if !inserts.is_empty() {
+            self.inserting.insert(shape, inserts);
+        }
+        let leaves_rows = |one: &Statement| {
+            let marks = matches!(one.kind, Kind::Savepoint | Kind::Release);
+            marks || sets_up(one) || only_reads(one)
+        };
+        let mut writing = (0..).zip(statements).filter(|one| !leaves_rows(one.1));
+        if let Some((statement, first)) = writing.next()
+            && let Some(table) = lays_rows(first)
+        {
+            let known = self.written.iter().position(|one| *one == table);
+            let number = known.unwrap_or(self.written.len());
+            if known.is_none() {
+                self.written.push(table);
+            }
+            let table = number as u32;
+            let first = FirstWrite { statement, table };
+            self.first_writes.insert(shape, first);
+        }
     }
 
     /// What its statements do with advisory locks.
@@ -359,6 +384,12 @@ impl Shapes {
         self.inserting.get(&shape).map_or(&[], Vec::as_slice)
     }
 
+    /// The shape's first statement that writes, if that inserts or updates. The server gives its
+    /// transaction an id just before it does.
+    pub fn first_write(&self, shape: ShapeId) -> Option<FirstWrite> {
+        self.first_writes.get(&shape).copied()
+    }
+
     /// Whether the shape asks for what an earlier transaction has drawn from a sequence.
     pub fn asks_last(&self, shape: ShapeId) -> bool {
         self.asking_last.contains(&shape)
@@ -476,7 +507,18 @@ pub fn only_reads(statement: &Statement) -> bool {
         && statement.sequences.is_empty()
         && statement.uuids.is_empty()
         && !words.any(|word| DRAWING.contains(&word) || writes(word));
-    statement.kind.controls_transaction() || statement.kind == Kind::Select && plain
+    // What a cursor fetches was read when it was declared, as far as others can tell.
+    let asks = matches!(statement.kind, Kind::Select | Kind::Declare);
+    statement.kind.controls_transaction() || asks && plain
+}
+
+/// The table of an `INSERT` or `UPDATE`, which leaves new rows in it.
+fn lays_rows(statement: &Statement) -> Option<String> {
+    let text = statement.fingerprint.text.to_ascii_lowercase();
+    let begins = |word: &str| text.trim_start().starts_with(word);
+    (begins("insert") || begins("update"))
+        .then(|| targets(&[text]).into_iter().next())
+        .flatten()
 }
 
 fn only_gives_back(statement: &Statement) -> bool {
@@ -548,6 +590,37 @@ mod tests {
         only_reads(&script.statements[0])
     }
 
+    #[test]
+    fn the_first_statement_that_writes_is_known_where_it_leaves_rows() {
+        let mut shapes = Shapes::default();
+        let mut check = |text: &str, expected: Option<(u32, u32)>| {
+            let script = Script::of(text.as_bytes(), Dialect::default());
+            shapes.note_inserts(ShapeId(0), &script.statements);
+            let found = shapes.first_writes.remove(&ShapeId(0));
+            let found = found.map(|first| (first.statement, first.table));
+            assert_eq!(found, expected, "{text}");
+        };
+        check("INSERT INTO a VALUES (1)", Some((0, 0)));
+        check(
+            "BEGIN; SELECT 1; INSERT INTO b VALUES (1); COMMIT",
+            Some((2, 1)),
+        );
+        check(
+            "BEGIN; INSERT INTO a VALUES (1); INSERT INTO b VALUES (1)",
+            Some((1, 0)),
+        );
+        check(
+            "BEGIN; UPDATE \"a\" SET x = 1; INSERT INTO b VALUES (1)",
+            Some((1, 0)),
+        );
+        check("BEGIN; DELETE FROM a; INSERT INTO a VALUES (1)", None);
+        check(
+            "BEGIN; SELECT 1 FROM a FOR UPDATE; INSERT INTO a VALUES (1)",
+            None,
+        );
+        check("SELECT 1", None);
+    }
+
     /// As Parse Server deletes. A transaction of such a statement alone is held before it commits.
     #[test]
     fn a_query_with_a_write_in_front_of_it_does_more_than_read() {
@@ -563,6 +636,18 @@ mod tests {
             "WITH some AS (SELECT updated, delete_at FROM note) SELECT * FROM some"
         ));
         assert!(reads("SELECT update FROM note"));
+    }
+
+    /// As Django's `iterator()` asks, which fills caches.
+    #[test]
+    fn a_cursor_reads_if_its_query_does() {
+        let declared = |query: &str| {
+            let text = format!("DECLARE c NO SCROLL CURSOR WITH HOLD FOR {query}");
+            reads(&text)
+        };
+        assert!(declared("SELECT id FROM role"));
+        assert!(!declared("SELECT id FROM role FOR UPDATE"));
+        assert!(!declared("SELECT nextval('s')"));
     }
 
     #[test]

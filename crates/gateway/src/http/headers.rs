@@ -60,7 +60,19 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
 /// Whether two runs of the same service must agree on this header of a response. `content-length`
 /// is left to the body's digest.
 pub fn is_significant(name: &HeaderName) -> bool {
-    !is_hop_by_hop(name) && !INSIGNIFICANT.contains(name) && name != header::CONTENT_LENGTH
+    !is_hop_by_hop(name)
+        && !INSIGNIFICANT.contains(name)
+        && !counts_requests(name)
+        && name != header::CONTENT_LENGTH
+}
+
+/// Whether it tells what is left of a rate limit (`RateLimit-Remaining`, `X-RateLimit-Reset`,
+/// `X-Rate-Limit-Remaining`): a number of the process, which depends on which of two requests of a
+/// moment came first. That a request was refused is in its status.
+fn counts_requests(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    let name = name.strip_prefix("x-").unwrap_or(name);
+    name.starts_with("ratelimit") || name.starts_with("rate-limit")
 }
 
 /// As a trace keeps them: in order, names in lower case, without the hop-by-hop ones.
@@ -138,6 +150,20 @@ mod tests {
             from_record(&recorded),
             map(&[("host", "example"), ("cookie", "a=1"), ("cookie", "b=2")])
         );
+    }
+
+    #[test]
+    fn what_is_left_of_a_limit_tells_nothing_of_the_service() {
+        let is_significant = |name: &'static str| is_significant(&HeaderName::from_static(name));
+        for name in [
+            "ratelimit",
+            "ratelimit-reset",
+            "x-ratelimit-remaining",
+            "x-rate-limit-used",
+        ] {
+            assert!(!is_significant(name), "{name}");
+        }
+        assert!(is_significant("x-rate") && is_significant("etag"));
     }
 
     #[test]

@@ -7,12 +7,12 @@ use std::ops::Range;
 
 use hindcast_order::{Levels, LockStep, StepAt, Tx, Writers};
 use hindcast_taplog::pins::{Reading, decode_readings};
-use hindcast_trace::{self as trace, Drawn, Isolation, Micros, Outcome, RequestId, Snapshot, Xid};
+use hindcast_trace::{self as trace, Drawn, Micros, Outcome, RequestId, Snapshot, Xid};
 use hindcast_wire::sql::{ADVISORY, ADVISORY_REFUSED};
 
 use super::{Extras, Fate, LoadError, RecordedRequest, RecordedTransaction, Recording, Scope};
 use crate::drawn::{not_told, told_or_shown};
-use crate::looks::{self, Looks, Seen, Sights};
+use crate::looks::{Looks, Seen, Sights, StatementSights};
 use crate::shapes::Shapes;
 use crate::transaction::first_error;
 
@@ -27,6 +27,9 @@ pub(super) struct Loading<'a> {
     /// Where transactions committed, in the server's log.
     committed: Vec<(Tx, u64)>,
     writers: Vec<(Tx, Xid)>,
+    /// Of a faithful replay: those that waited for nobody's row. When they began to write is told
+    /// by their ids.
+    unhindered: HashMap<Tx, Xid>,
     locks: Vec<LockStep>,
     /// Of a faithful replay: what committed transactions drew from sequences.
     drawn: HashMap<Tx, Vec<Drawn>>,
@@ -66,6 +69,7 @@ impl<'a> Loading<'a> {
             statements: Vec::new(),
             committed: Vec::new(),
             writers: Vec::new(),
+            unhindered: HashMap::new(),
             locks: Vec::new(),
             drawn: HashMap::new(),
             aborted: Vec::new(),
@@ -157,6 +161,9 @@ impl<'a> Loading<'a> {
         let is_over = matches!(fate, Fate::Committed | Fate::Aborted);
         if let Some(xid) = recorded.xid.filter(|_| is_over) {
             self.writers.push((tx, xid));
+            if recorded.rechecked.is_empty() && !self.scope.changed {
+                self.unhindered.insert(tx, xid);
+            }
             self.committed
                 .extend(recorded.commit_lsn.map(|lsn| (tx, lsn)));
         }
@@ -211,6 +218,7 @@ impl<'a> Loading<'a> {
         numbers.of_map(&mut recording.ghost_xids);
         numbers.of_map(&mut recording.refused);
         numbers.of_map(&mut self.drawn);
+        numbers.of_map(&mut self.unhindered);
         numbers.of_list(&mut self.snapshots);
         numbers.of_list(&mut self.statements);
         numbers.of_list(&mut self.committed);
@@ -239,7 +247,7 @@ impl<'a> Loading<'a> {
             recording.late.entry(request).or_default().extend(readings);
         }
         if !self.scope.changed {
-            recording.find_inserts(&self.drawn, shapes);
+            recording.find_inserts(&self.drawn, &self.unhindered, shapes);
         } else {
             recording.find_retried(shapes);
             let retried = |tx: &Tx| recording.retried.binary_search(tx).is_ok();
@@ -312,46 +320,6 @@ impl Numbers {
 
     fn of_list<T>(&self, all: &mut [(Tx, T)]) {
         all.iter_mut().for_each(|(tx, _)| *tx = self.of(*tx));
-    }
-}
-
-/// What the statements of a transaction under READ COMMITTED saw.
-struct StatementSights {
-    /// The statements at which these were noted.
-    noted: Vec<u32>,
-    snapshots: Vec<Snapshot>,
-    rechecked: Vec<u32>,
-    is_writer: bool,
-}
-
-impl StatementSights {
-    /// If the server has told.
-    fn of(recorded: &trace::Transaction) -> Option<Self> {
-        let by_server = recorded.commit_lsn.is_some() || !recorded.statement_snapshots.is_empty();
-        if !by_server || recorded.isolation != Isolation::ReadCommitted {
-            return None;
-        }
-        let (mut noted, mut snapshots) = (Vec::new(), Vec::new());
-        for one in &recorded.statement_snapshots {
-            noted.push(one.statement);
-            snapshots.push(one.snapshot.clone());
-        }
-        if noted.is_empty() {
-            noted.push(0);
-            snapshots.push(recorded.snapshot.clone()?);
-        }
-        Some(Self {
-            noted,
-            snapshots,
-            rechecked: recorded.rechecked.clone(),
-            is_writer: recorded.xid.is_some() && recorded.outcome == Outcome::Committed,
-        })
-    }
-
-    /// By the statements that take snapshots.
-    fn sights(&self, looking: &[u32], locks_first: bool) -> Option<Sights> {
-        let (noted, waited) = (&self.noted, &self.rechecked);
-        looks::sights(noted, looking, waited, locks_first, self.is_writer)
     }
 }
 
