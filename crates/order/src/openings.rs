@@ -6,7 +6,7 @@
 //! ```
 //!
 //! No rule for [sending](crate::admission) helps there: R1 takes the connection for T1' as soon as
-//! T1 is done, unless R2 stands in line for it by then. So R1 does not hear of T1's end before that:
+//! T1 is done, unless R2 stands in line for it by then. So R1 does not hear of T1's end before:
 //!
 //! > A request goes on (it is sent, or hears how its last transaction ended) only when all
 //! > transactions that began before its next one have begun again, or stand in line for a

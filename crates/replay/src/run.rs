@@ -327,10 +327,7 @@ impl Run {
         let started = Instant::now();
         self.start_aside().await?;
         let sender = self.sender(compare);
-        let begins_in_order = sender.begins_in_order;
-        if begins_in_order {
-            self.shared.monitor.with(Coordinator::begin_in_order);
-        }
+        let in_order = sender.begins_in_order;
         let (shared, setting) = (Arc::clone(&self.shared), &self.setting);
         let monitor = &shared.monitor;
         let longest = longest_request(&shared.recording);
@@ -377,9 +374,7 @@ impl Run {
             status = exit(&mut self.service) => End::Exited { status },
             () = over => End::Done,
             () = stall(monitor, patience, excused) => End::Stuck { after: patience },
-            () = pass_openings(monitor, process_group), if begins_in_order => {
-                unreachable!("it goes on for ever")
-            }
+            () = let_on(monitor, process_group), if in_order => unreachable!("it goes on for ever"),
             () = nudge(&shared, longest), if changed => unreachable!("it goes on for ever"),
             () = pass_over(monitor), if !changed => unreachable!("it goes on for ever"),
         };
@@ -403,6 +398,9 @@ impl Run {
         let control = self.connector.client(&options).await?;
         self.aside
             .spawn(blockers::watch(Arc::clone(&self.shared), control));
+        if self.begins_in_order() {
+            self.shared.monitor.with(Coordinator::begin_in_order);
+        }
         Ok(())
     }
 
@@ -553,7 +551,7 @@ async fn pass_over(monitor: &Monitor) {
 
 /// Where transactions begin in the order of the recording, one that does not begin when nothing
 /// moves is taken to stand in line for a connection.
-async fn pass_openings(monitor: &Monitor, process_group: Option<u32>) {
+async fn let_on(monitor: &Monitor, process_group: Option<u32>) {
     let is_computing = || process_group.is_some_and(rest::is_computing);
     loop {
         stall(monitor, Ask::OPENING_PATIENCE, is_computing).await;
