@@ -55,8 +55,8 @@
 //! pass and without ever comparing two snapshots; [`schedule`] answers "may it?" from two counters
 //! per level; [`retroaction`] has the rules for code that was changed after it was recorded;
 //! [`admission`] says when a request may be sent again so that no pool of workers or connections
-//! can lock up; [`rows`] is the standby's order, [`acquisitions`] that of threads, and each stands
-//! by itself.
+//! can lock up, [`openings`] when it may go on where a pool is too small for that; [`rows`] is the
+//! standby's order, [`acquisitions`] that of threads, and each stands by itself.
 //!
 //! **What this crate does not do**: it knows no request handlers, sessions, bytes or clocks.
 //! Transactions and requests are numbers that the caller chose, dense and from zero. Of the
@@ -70,6 +70,7 @@ pub mod acquisitions;
 pub mod admission;
 pub mod levels;
 pub mod locks;
+pub mod openings;
 pub mod retroaction;
 pub mod rows;
 pub mod schedule;
@@ -77,6 +78,7 @@ pub mod schedule;
 pub use admission::{Admission, Span};
 pub use levels::{Levels, LevelsError, Observed, Snapshots, Step, Writers};
 pub use locks::{LockStep, StepAt};
+pub use openings::Openings;
 pub use schedule::{Explanation, Progress, Schedule, Wait};
 
 use std::fmt;

@@ -15,6 +15,7 @@ mod background;
 mod changed;
 mod look;
 mod moved;
+mod openings;
 mod together;
 mod unexplained;
 
@@ -23,7 +24,7 @@ use std::io;
 use std::sync::Arc;
 
 use hindcast_order::retroaction::Retroaction;
-use hindcast_order::{Request, Schedule, Tx};
+use hindcast_order::{Openings, Request, Schedule, Tx};
 use hindcast_trace::{Attribution, Isolation, RequestId, TransactionId};
 
 use crate::changes::{Changes, Difference, DifferenceKind};
@@ -69,6 +70,8 @@ pub struct Coordinator {
     let_go: BTreeSet<u32>,
     unexplained: Unexplained,
     in_order: InOrder,
+    /// Transactions begin in the order of the recording.
+    openings: Option<Openings>,
     background: Background,
     /// By request: the service has begun a transaction of it. What is left out has no part in it.
     begun: Vec<bool>,
@@ -161,6 +164,7 @@ impl Coordinator {
             let_go: BTreeSet::new(),
             unexplained: Unexplained::default(),
             in_order: InOrder::default(),
+            openings: None,
             background: Background::default(),
             begun: vec![false; recording.requests.len()],
             claimed_up_to: vec![0; recording.requests.len()],
@@ -297,6 +301,9 @@ impl Coordinator {
     fn set_claimed(&mut self, tx: Tx) {
         self.claimed[tx.index()] = true;
         self.in_order.note(tx);
+        if let Some(openings) = &mut self.openings {
+            openings.came(tx);
+        }
         let Some((request, _)) = self.recording.transaction(tx).request else {
             return;
         };
@@ -666,7 +673,8 @@ impl Coordinator {
 
     /// As long as this has not changed, no answer of [`Coordinator::may`] has.
     pub fn frontier(&self) -> (Frontier, u64) {
-        let others = self.reads_let_go() + self.in_order.moved();
+        let openings = self.openings.as_ref().map_or(0, Openings::passed);
+        let others = self.reads_let_go() + self.in_order.moved() + openings as u64;
         (self.rules.frontier(), others)
     }
 

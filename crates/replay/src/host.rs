@@ -109,11 +109,14 @@ impl Context for ServiceContext {
         self.shared.monitor.with(|c| c.waits_no_more(tx));
     }
     fn withholds(&mut self, tx: Tx) -> bool {
-        let withholds = self.shared.answered_in_order.get(tx.index()) == Some(&true);
-        if withholds {
-            self.shared.monitor.with(|c| c.withhold(tx));
-        }
-        withholds
+        let in_order = self.shared.answered_in_order.get(tx.index()) == Some(&true);
+        self.shared.monitor.with(|c| {
+            let withholds = in_order || c.may_be_kept_back(tx);
+            if withholds {
+                c.withhold(tx);
+            }
+            withholds
+        })
     }
     fn gave_answer(&mut self, tx: Tx) {
         self.shared.monitor.with(|c| c.gave_answer(tx));

@@ -172,7 +172,8 @@ impl Monitor {
                 Some(Awaited::Begin(_)) => since,
                 _ => since.max(self.moved_at()),
             };
-            if let Some(now) = now
+            // Whose turn it is does not depend on this one.
+            if let Some(now) = now.filter(|now| *now != Awaited::Turn)
                 && from.elapsed() >= Ask::ANSWER_PATIENCE
             {
                 return now;

@@ -6,7 +6,7 @@
 //! the service does nothing any more.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -41,6 +41,24 @@ pub async fn until_at_rest(group: u32) {
             (before, since) = (now, Instant::now());
         }
     }
+}
+
+/// Whether a thread of the service's computes, or waits for a processor or a disk.
+pub fn is_computing(group: u32) -> bool {
+    let threads = |pid: u32| std::fs::read_dir(format!("/proc/{pid}/task"));
+    let all = used(group).into_keys().filter_map(|pid| threads(pid).ok());
+    let computes = |thread: PathBuf| {
+        let stat = std::fs::read_to_string(thread.join("stat"));
+        stat.is_ok_and(|stat| matches!(state(&stat), Some('R' | 'D')))
+    };
+    let mut threads = all.flat_map(Iterator::flatten);
+    threads.any(|thread| computes(thread.path()))
+}
+
+/// What a process or a thread does.
+fn state(stat: &str) -> Option<char> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.trim_start().chars().next()
 }
 
 /// Whether the same processes are there, and have done nothing meanwhile.
@@ -105,6 +123,7 @@ mod tests {
         };
         assert_eq!(parse(stat), Some(expected));
         assert_eq!(parse("4711 (a"), None);
+        assert_eq!(state(stat), Some('S'));
         assert!(parse(&std::fs::read_to_string("/proc/self/stat").unwrap()).is_some());
     }
 

@@ -36,7 +36,7 @@ use crate::place::Place;
 use crate::plan::Plan;
 use crate::ready::Ready;
 use crate::recording::{LoadError, Recording};
-use crate::rest::until_at_rest;
+use crate::rest::{self, until_at_rest};
 use crate::sender::{self, Pace, Sender, Sent};
 use crate::service::{START_PATIENCE, Service, ServiceError};
 use crate::shared::Shared;
@@ -329,6 +329,7 @@ impl Run {
         let started = Instant::now();
         self.start_aside().await?;
         let sender = self.sender(compare);
+        let in_order = sender.begins_in_order;
         let (shared, setting) = (Arc::clone(&self.shared), &self.setting);
         let monitor = &shared.monitor;
         let longest = longest_request(&shared.recording);
@@ -375,6 +376,7 @@ impl Run {
             status = exit(&mut self.service) => End::Exited { status },
             () = over => End::Done,
             () = stall(monitor, patience, excused) => End::Stuck { after: patience },
+            () = let_on(monitor, process_group), if in_order => unreachable!("it goes on for ever"),
             () = nudge(&shared, longest), if changed => unreachable!("it goes on for ever"),
             () = pass_over(monitor), if !changed => unreachable!("it goes on for ever"),
         };
@@ -398,7 +400,19 @@ impl Run {
         let control = self.connector.client(&options).await?;
         self.aside
             .spawn(blockers::watch(Arc::clone(&self.shared), control));
+        if self.begins_in_order() {
+            self.shared.monitor.with(Coordinator::begin_in_order);
+        }
         Ok(())
+    }
+
+    /// Whether the service has pools that are as they were, and too small for requests in flight
+    /// to begin transactions as they come.
+    fn begins_in_order(&self) -> bool {
+        let recording = &self.shared.recording;
+        let keeps_pools = |inside: &Inside| inside.turns.board.keeps_pools();
+        self.inside.as_ref().is_some_and(keeps_pools)
+            && sender::connections_used(recording) < connections(recording)
     }
 
     fn sender(&self, compare: Arc<dyn Compare>) -> Sender {
@@ -417,6 +431,7 @@ impl Run {
                 .collect(),
             debug_wait: self.setting.debug_wait,
             pace: self.setting.pace,
+            begins_in_order: self.begins_in_order(),
             service_output: self
                 .service
                 .as_ref()
@@ -533,6 +548,16 @@ async fn pass_over(monitor: &Monitor) {
         stall(monitor, QUIET_AT_WORK, || false).await;
         let waiting = monitor.waiting();
         monitor.with(|coordinator| coordinator.nothing_moves(&waiting));
+    }
+}
+
+/// Where transactions begin in the order of the recording, one that does not begin when nothing
+/// moves is taken to stand in line for a connection.
+async fn let_on(monitor: &Monitor, process_group: Option<u32>) {
+    let is_computing = || process_group.is_some_and(rest::is_computing);
+    loop {
+        stall(monitor, Ask::OPENING_PATIENCE, is_computing).await;
+        monitor.with(Coordinator::pass_opening);
     }
 }
 

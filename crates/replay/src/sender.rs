@@ -62,6 +62,8 @@ pub struct Sender {
     pub inside: Option<Pins>,
     pub debug_wait: Option<RequestId>,
     pub pace: Pace,
+    /// Transactions begin in the order of the recording: see [`hindcast_order::openings`].
+    pub begins_in_order: bool,
     /// What the service says by FastCGI goes there.
     pub service_output: Option<Arc<File>>,
 }
@@ -114,13 +116,17 @@ impl Sender {
         loop {
             changes.borrow_and_update();
             sending.note_begun();
-            let mut due = None;
+            let (mut due, mut stands_behind) = (None, false);
             while let Some(request) = sending.admission.next() {
                 if is_over() {
                     return Ok(());
                 }
                 due = sending.due(request);
                 if due.is_some() {
+                    break;
+                }
+                stands_behind = !monitor.with(|c| c.may_go_on(request));
+                if stands_behind {
                     break;
                 }
                 let Some(company) = sending.may_join(request) else {
@@ -146,10 +152,11 @@ impl Sender {
             }
             let in_flight = sending.admission.in_flight() > 0;
             let done = tokio::select! {
-                done = sending.exchanges.join_next(), if in_flight || due.is_none() => done,
+                done = sending.exchanges.join_next(),
+                    if in_flight || due.is_none() && !stands_behind => done,
                 () = pause(due), if due.is_some() => continue,
-                // It may have begun all that it has to begin alone.
-                _ = changes.changed(), if sending.secluded.is_some() => continue,
+                // It may have begun all that it has to begin alone, or another what comes first.
+                _ = changes.changed(), if sending.secluded.is_some() || stands_behind => continue,
             };
             match done {
                 Some(Ok(done)) => sending.take(done),
@@ -194,8 +201,12 @@ struct Sending<'a> {
 impl<'a> Sending<'a> {
     fn new(sender: Sender, trace: Arc<Trace>, remarks: &'a mut Vec<Remark>) -> Self {
         let recording = Arc::clone(&sender.shared.recording);
+        let limit = match sender.begins_in_order {
+            true => usize::MAX,
+            false => limit(&recording),
+        };
         Self {
-            admission: Admission::new(&spans_of_workers(&recording), limit(&recording)),
+            admission: Admission::new(&spans_of_workers(&recording), limit),
             reader: Reader::new(trace, &sender.plan, Arc::clone(&recording)),
             http: Client::builder(TokioExecutor::new())
                 // Shorter than what any common server allows, so that no request goes out on a
@@ -390,6 +401,14 @@ fn limit(recording: &Recording) -> usize {
             .iter()
             .map(|request| (request.arrived, request.ended)),
     );
+    match connections_used(recording) {
+        0 => in_flight,
+        sessions => in_flight.min(sessions),
+    }
+}
+
+/// How many sessions requests used at one time.
+pub fn connections_used(recording: &Recording) -> usize {
     let mut sessions: HashMap<_, (i64, i64)> = HashMap::new();
     for number in 0..recording.requests.len() as u32 {
         for &tx in recording.own(Request(number)) {
@@ -400,10 +419,7 @@ fn limit(recording: &Recording) -> usize {
             (*first, *last) = (used.began.min(*first), used.ended.max(*last));
         }
     }
-    match admission::overlap(sessions.into_values()) {
-        0 => in_flight,
-        sessions => in_flight.min(sessions),
-    }
+    admission::overlap(sessions.into_values())
 }
 
 /// Connections that are enough for the service not to lock itself up.

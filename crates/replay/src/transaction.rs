@@ -59,6 +59,10 @@ impl Ask {
     /// What an answer waits for and what does not come is not waited for longer.
     pub const ANSWER_PATIENCE: Duration = Duration::from_millis(250);
 
+    /// Where nothing has moved for so long, a transaction that has not begun stands in line for a
+    /// connection.
+    pub const OPENING_PATIENCE: Duration = Duration::from_millis(15);
+
     pub fn tx(self) -> Tx {
         match self {
             Self::Snapshot(tx)

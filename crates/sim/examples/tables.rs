@@ -40,6 +40,7 @@ fn main() {
         Resend::ByArrival,
         Resend::Admission,
         Resend::AdmissionTakingBack,
+        Resend::OpeningsInOrder,
     ] {
         println!(
             "  {resend:?}: without any pool {}",

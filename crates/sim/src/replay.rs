@@ -5,7 +5,8 @@ use std::collections::HashMap;
 
 use hindcast_model::{Snapshot, Xid};
 use hindcast_order::{
-    Admission, Level, Levels, LockStep, Request, Schedule, Span, StepAt, Tx, Writers, admission,
+    Admission, Level, Levels, LockStep, Openings, Request, Schedule, Span, StepAt, Tx, Writers,
+    admission,
 };
 
 use crate::database::{Answer, Op};
@@ -111,6 +112,9 @@ pub enum Resend {
     /// more, and sent again when its turn has come. What it had done by then is served from the
     /// record.
     AdmissionTakingBack,
+    /// In the order of admission, any number at a time, and requests go on by
+    /// [`hindcast_order::openings`].
+    OpeningsInOrder,
     /// Wrong on purpose: as many as admission would have in flight, but in order of arrival.
     ByArrival,
     /// Wrong on purpose: admission with a limit that is one too high.
@@ -258,6 +262,13 @@ impl History {
         Admission::new(&spans, 1)
     }
 
+    /// All transactions, as they began.
+    fn openings(&self) -> Vec<Tx> {
+        let mut line: Vec<Tx> = (0..self.transactions.len() as u32).map(Tx).collect();
+        line.sort_by_key(|tx| self.transactions[tx.index()].began);
+        line
+    }
+
     fn lock_steps(&self, row_locks: RowLocks) -> Vec<LockStep> {
         let all = matches!(
             row_locks,
@@ -324,11 +335,15 @@ impl History {
             schedule: Schedule::new(levels, self.lock_steps(options.row_locks)),
             tx_of,
             executed: self.executed(),
-            admission: self.admission(usize::from(options.resend == Resend::OneTooMany)),
+            admission: match options.resend {
+                Resend::OpeningsInOrder => Admission::new(&self.spans(), usize::MAX),
+                resend => self.admission(usize::from(resend == Resend::OneTooMany)),
+            },
             sent: vec![false; self.requests.len()],
             executing: self.executing(),
             taken_back: Vec::new(),
             through: vec![0; self.requests.len()],
+            openings: Openings::new(self.openings()),
             committed: Vec::new(),
             later,
             looked: HashMap::new(),
@@ -370,6 +385,8 @@ struct Replayer<'a> {
     taken_back: Vec<(usize, Tx)>,
     /// By request: how many of its transactions need not be executed again if it is taken back.
     through: Vec<usize>,
+    /// Of all that were recorded.
+    openings: Openings,
     /// Recorded writers that have committed again.
     committed: Vec<Tx>,
     /// Of transactions, after their first: their places are behind those of transactions.
@@ -385,6 +402,12 @@ impl Replayer<'_> {
 
     fn tx(&self, at: Place) -> Tx {
         self.tx_of[self.history.requests[at.request].transactions[at.nth]].expect("it is executed")
+    }
+
+    /// Whether the request may go on to begin this one of its transactions.
+    fn may_begin(&self, request: usize, nth: usize) -> bool {
+        let next = self.history.requests[request].transactions.get(nth);
+        next.is_none_or(|&t| self.openings.may_begin(Tx(t as u32)))
     }
 
     /// A look of a transaction, in the schedule.
@@ -443,6 +466,10 @@ impl Director for Replayer<'_> {
             Resend::AsManyAsWhenItArrived => self.first_that_qualifies(in_flight),
             Resend::ByArrival if in_flight >= self.admission.limit() => None,
             Resend::ByArrival => self.sent.iter().position(|sent| !sent),
+            Resend::OpeningsInOrder => {
+                let next = self.admission.next().map(Request::index);
+                next.filter(|&request| self.may_begin(request, 0))
+            }
             Resend::Admission | Resend::OneTooMany | Resend::AdmissionTakingBack => {
                 let turn = |&&(_, tx): &&(usize, Tx)| self.executing.next() == Some(Request(tx.0));
                 let again = self
@@ -458,6 +485,14 @@ impl Director for Replayer<'_> {
     fn may_start(&self, at: Place) -> bool {
         let turn = Some(Request(self.tx(at).0));
         self.options.resend != Resend::AdmissionTakingBack || self.executing.next() == turn
+    }
+
+    fn may_hear(&self, at: Place) -> bool {
+        self.options.resend != Resend::OpeningsInOrder || self.may_begin(at.request, at.nth + 1)
+    }
+
+    fn let_go(&mut self, _: &[(Place, Waiting)]) -> bool {
+        self.options.resend == Resend::OpeningsInOrder && self.openings.pass().is_some()
     }
 
     fn started(&mut self, at: Place) {
@@ -498,6 +533,10 @@ impl Director for Replayer<'_> {
     }
 
     fn began(&mut self, at: Place, _: i64) -> Result<Runs, Objection> {
+        let own = &self.history.requests[at.request].transactions;
+        if let Some(&t) = own.get(at.nth) {
+            self.openings.came(Tx(t as u32));
+        }
         match self.history.requests[at.request].transactions.get(at.nth) {
             None => Err(Objection(format!("{at:?} was not recorded"))),
             Some(_) if at.nth < self.through[at.request] => Ok(Runs::FromRecord),

@@ -120,6 +120,10 @@ pub trait Director {
         true
     }
     fn started(&mut self, _at: Place) {}
+    /// Whether a client may hear now that its transaction is over.
+    fn may_hear(&self, _at: Place) -> bool {
+        true
+    }
     /// It takes a snapshot with each statement.
     fn reads_committed(&mut self, _at: Place) {}
     /// Nothing can move: a request whose transaction has not started and whose connection and
@@ -189,6 +193,8 @@ pub enum Waiting {
     /// It waits inside the database.
     Lock,
     Commit,
+    /// It may not hear yet that its transaction is over.
+    Answer,
 }
 
 #[derive(Clone, Debug)]
@@ -373,7 +379,8 @@ impl Service {
                 }
                 Phase::Executes { .. } => Waiting::Statement,
                 Phase::Ends { .. } => Waiting::Commit,
-                Phase::Thinks | Phase::GetsAnswer(_) | Phase::AwaitsAnswer => {
+                Phase::AwaitsAnswer => Waiting::Answer,
+                Phase::Thinks | Phase::GetsAnswer(_) => {
                     unreachable!("this move is always possible")
                 }
             };
@@ -391,7 +398,8 @@ impl Service {
         match actor.phase {
             Phase::NotArrived => arrival == Some(request),
             Phase::WantsWorker => self.working < self.resources.workers,
-            Phase::Thinks | Phase::GetsAnswer(_) | Phase::AwaitsAnswer => true,
+            Phase::Thinks | Phase::GetsAnswer(_) => true,
+            Phase::AwaitsAnswer => director.may_hear(at),
             Phase::WantsConnection { since, .. } => {
                 actor.has_connection
                     || (self.connected < self.resources.connections

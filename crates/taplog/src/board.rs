@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::pins::Pins;
 use crate::starts::Starts;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"hindbrd7");
+const MAGIC: u64 = u64::from_le_bytes(*b"hindbrd8");
 
 /// How a request that is sent again says which one it is: 16 hexadecimal digits.
 pub const REQUEST_HEADER: &str = "hindcast-request";
@@ -219,6 +219,8 @@ pub struct Board {
     next: AtomicU64,
     /// 1 in a replay.
     replays: AtomicU32,
+    /// 1 if a process of the service has pools that a replay cannot make larger.
+    keeps_pools: AtomicU32,
     /// The port that the service asked for in the high half, the one that it got in the low one;
     /// and whether that is one of IPv6.
     listeners: [AtomicU64; LISTENERS],
@@ -335,6 +337,15 @@ impl Board {
 
     pub fn replays(&self) -> bool {
         self.replays.load(Ordering::Relaxed) != 0
+    }
+
+    /// Pools of connections of this process are as large as the program makes them.
+    pub fn keep_pools(&self) {
+        self.keeps_pools.store(1, Ordering::Relaxed);
+    }
+
+    pub fn keeps_pools(&self) -> bool {
+        self.keeps_pools.load(Ordering::Relaxed) != 0
     }
 
     /// What requests draw, and which time they read.

@@ -31,6 +31,19 @@ fn record(stage: &Stage, service: &[&str]) {
     recorder.interrupt().assert_code(0);
 }
 
+fn is_replayed(stage: &Stage, service: &[&str]) {
+    let mut command = stage.hindcast(&["replay", "--trace"]);
+    let app = format!("LATE=second exec {}", service.join(" "));
+    command
+        .arg(stage.trace())
+        .args(["--app", &app])
+        .env("HINDCAST_POSTGRES", stage.database_url())
+        .env("DATABASE_URL", stage.database_url());
+    let replayed = Process::start("replay", command, stage.folder()).wait();
+    let replayed = replayed.assert_code(0).stdout;
+    assert!(replayed.contains("faithful"), "{replayed}");
+}
+
 /// In the replay, the first request takes the only connection again before the second one comes,
 /// and waits for what that one writes.
 #[test]
@@ -39,15 +52,18 @@ fn a_pool_of_java_is_as_large_as_a_replay_needs() {
     let service = repository("tests/services/Pooled.java")
         .display()
         .to_string();
+    let service = ["java", &service, &stage.service_port.to_string()];
+    record(&stage, &service);
+    is_replayed(&stage, &service);
+}
+
+/// Nobody can tell a program in Rust to have more connections. So the first request does not hear
+/// that it has written before the second one stands in line.
+#[test]
+fn transactions_of_a_pool_of_tokio_begin_in_their_order() {
+    let stage = inside_extension::stage("pool-tokio", SCHEMA, &[]);
     let port = stage.service_port.to_string();
-    record(&stage, &["java", &service, &port]);
-    let mut command = stage.hindcast(&["replay", "--trace"]);
-    command
-        .arg(stage.trace())
-        .args(["--app", &format!("LATE=second exec java {service} {port}")])
-        .env("HINDCAST_POSTGRES", stage.database_url())
-        .env("DATABASE_URL", stage.database_url());
-    let replayed = Process::start("replay", command, stage.folder()).wait();
-    let replayed = replayed.assert_code(0).stdout;
-    assert!(replayed.contains("faithful"), "{replayed}");
+    let service = [env!("CARGO_BIN_EXE_pooled"), &port];
+    record(&stage, &service);
+    is_replayed(&stage, &service);
 }

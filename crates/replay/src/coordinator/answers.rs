@@ -30,6 +30,8 @@ pub enum Awaited {
     Begin(Tx),
     /// That this one is answered.
     Answer(Tx),
+    /// That it is its request's turn to begin the next one.
+    Turn,
 }
 
 #[derive(Default)]
@@ -115,6 +117,11 @@ impl Coordinator {
 
     /// What the answer of a transaction has to wait for.
     pub fn answer_awaits(&self, tx: Tx) -> Option<Awaited> {
+        let turn = || (!self.may_hear(tx)).then_some(Awaited::Turn);
+        self.others_asked_at_the_time(tx).or_else(turn)
+    }
+
+    fn others_asked_at_the_time(&self, tx: Tx) -> Option<Awaited> {
         let recorded = self.recording.transaction(tx);
         let (request, _) = recorded.request.filter(|_| self.in_order.is_together(tx))?;
         let own = self.recording.own(request);

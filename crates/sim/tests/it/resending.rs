@@ -137,6 +137,32 @@ fn taking_back_idle_requests_never_locks_up() {
     });
 }
 
+/// If who waits longest for a connection gets the next one, and no worker is needed to wait.
+#[test]
+fn requests_that_go_on_as_transactions_began_hardly_ever_lock_up_a_pool() {
+    let stuck = |resend| {
+        let seeds = (0..1_000).filter(|&seed| {
+            let history = History::record(seed, traits(seed, Hold::PerTransaction));
+            let resources = Resources {
+                workers: usize::MAX,
+                grant: Grant::InLine,
+                ..history.resources
+            };
+            let mut outcomes = outcomes(&history, seed, resend, resources);
+            outcomes.any(|(_, outcome)| match outcome {
+                Outcome::Diverged(what) => panic!("seed {seed}: {what}"),
+                outcome => outcome != Outcome::Faithful,
+            })
+        });
+        seeds.count()
+    };
+    let (before, after) = (stuck(Resend::Admission), stuck(Resend::OpeningsInOrder));
+    assert!(
+        before > 100 && after * 50 < before,
+        "{before}, then {after}"
+    );
+}
+
 /// Not admission's fault: with fewer connections than spans overlap no way of sending helps,
 /// because the second transaction of a request takes a connection without asking.
 #[test]

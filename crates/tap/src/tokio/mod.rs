@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::descriptors::Entry;
 use crate::vectors::Vectors;
-use crate::{turns, works};
+use crate::{process, turns, works};
 use frames::Program;
 use kinds::{Constants, Ours};
 
@@ -76,6 +76,10 @@ pub unsafe fn begin(vectors: &Vectors) {
         unsafe { clients::begin(&program) };
         frames::begin(program);
         SEEN.store(true, Ordering::Relaxed);
+        // What makes them has been compiled into the program, each in its own way.
+        if let Some(board) = process::board() {
+            board.keep_pools();
+        }
     }
 }
 
