@@ -134,7 +134,7 @@ impl Coordinator {
         changes: Changes,
         shapes: Arc<Shapes>,
     ) -> Self {
-        let rules = Rules::Changed(Box::new(retroaction));
+        let rules = Rules::of_changed(retroaction, &recording);
         let mut coordinator = Self::with(recording, plan, rules, Some(changes), shapes, true);
         coordinator.in_order = InOrder::of(&coordinator.recording);
         let retried: Vec<Tx> = coordinator.recording.retried().collect();

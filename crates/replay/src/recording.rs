@@ -149,7 +149,7 @@ pub struct Recording {
     late: HashMap<RequestId, Vec<Reading>>,
     /// Transactions that drew from sequences what the next one of their session showed.
     shown_by: HashMap<Tx, Tx>,
-    /// Of a faithful replay: who inserted in the order of a sequence, by transaction.
+    /// Who inserted in an order that is known, by transaction.
     inserts: Vec<Insert>,
     /// By the recorder's number, what made the digests of values.
     values: BTreeMap<u16, ValuesDigest>,

@@ -14,7 +14,14 @@ use crate::transaction::Ask;
 #[derive(Debug)]
 pub enum Rules {
     Recorded(Box<Recorded>),
-    Changed(Box<Retroaction>),
+    Changed(Box<Changed>),
+}
+
+/// The order of a run of changed code.
+#[derive(Debug)]
+pub struct Changed {
+    retroaction: Retroaction,
+    inserts: Inserts,
 }
 
 /// The schedule of a faithful replay.
@@ -39,7 +46,7 @@ struct Sequence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frontier {
     Recorded(Progress, usize, u64),
-    Changed(retroaction::Progress),
+    Changed(retroaction::Progress, u64),
 }
 
 impl Rules {
@@ -64,40 +71,38 @@ impl Rules {
             next: 0,
             ran_early: HashSet::new(),
         });
-        let is_left = |insert: &&Insert| !schedule.is_abandoned(insert.tx);
-        let inserts = recording.inserts().iter().filter(is_left).copied();
         Self::Recorded(Box::new(Recorded {
-            inserts: Inserts::new(inserts),
+            inserts: inserts(recording, &schedule),
             schedule,
             sequence,
+        }))
+    }
+
+    pub fn of_changed(retroaction: Retroaction, recording: &Recording) -> Self {
+        Self::Changed(Box::new(Changed {
+            inserts: inserts(recording, retroaction.schedule()),
+            retroaction,
         }))
     }
 
     pub fn schedule(&self) -> &Schedule {
         match self {
             Self::Recorded(recorded) => &recorded.schedule,
-            Self::Changed(retroaction) => retroaction.schedule(),
+            Self::Changed(changed) => changed.retroaction.schedule(),
         }
     }
 
     pub fn changed(&mut self) -> Option<&mut Retroaction> {
         match self {
             Self::Recorded(_) => None,
-            Self::Changed(retroaction) => Some(retroaction),
+            Self::Changed(changed) => Some(&mut changed.retroaction),
         }
     }
 
     pub fn may(&self, ask: Ask, recording: &Recording) -> bool {
         match self {
             Self::Recorded(recorded) => recorded.may(ask, recording),
-            Self::Changed(retroaction) => match ask {
-                Ask::Snapshot(tx) | Ask::Ghost(tx) => retroaction.may_take_snapshot(tx),
-                Ask::Act(tx) => retroaction.may_act(tx),
-                Ask::Commit(tx) => retroaction.may_commit(tx),
-                Ask::Look(tx, _) => retroaction.may_look(tx, recording.scheduled(ask)),
-                Ask::Lock(..) | Ask::Insert(..) | Ask::Answer(_) | Ask::Given(_) => true,
-                Ask::Stop(_) => false,
-            },
+            Self::Changed(changed) => changed.may(ask, recording),
         }
     }
 
@@ -123,14 +128,16 @@ impl Rules {
                 let inserts = recorded.inserts.count();
                 Frontier::Recorded(recorded.schedule.progress(), next, inserts)
             }
-            Self::Changed(retroaction) => Frontier::Changed(retroaction.progress()),
+            Self::Changed(changed) => {
+                Frontier::Changed(changed.retroaction.progress(), changed.inserts.count())
+            }
         }
     }
 
     pub fn is_finished(&self) -> bool {
         match self {
             Self::Recorded(recorded) => recorded.schedule.is_finished(),
-            Self::Changed(retroaction) => retroaction.is_finished(),
+            Self::Changed(changed) => changed.retroaction.is_finished(),
         }
     }
 
@@ -143,7 +150,7 @@ impl Rules {
         let counts = !schedule.is_abandoned(tx);
         match self {
             Self::Recorded(recorded) => recorded.schedule.took_snapshot(tx),
-            Self::Changed(retroaction) => retroaction.took_snapshot(tx),
+            Self::Changed(changed) => changed.retroaction.took_snapshot(tx),
         }
         counts
     }
@@ -155,7 +162,7 @@ impl Rules {
         let news = !schedule.has_ended(look) && !schedule.is_abandoned(look);
         match self {
             Self::Recorded(recorded) if news => recorded.schedule.committed(look),
-            Self::Changed(retroaction) => retroaction.looked(look),
+            Self::Changed(changed) => changed.retroaction.looked(look),
             Self::Recorded(_) => {}
         }
         news
@@ -166,7 +173,7 @@ impl Rules {
         for look in recording.looks().all(tx) {
             match self {
                 Self::Recorded(recorded) => recorded.schedule.abandon(look),
-                Self::Changed(retroaction) => retroaction.looked(look),
+                Self::Changed(changed) => changed.retroaction.looked(look),
             }
         }
     }
@@ -180,7 +187,10 @@ impl Rules {
                 recorded.inserts.done(tx, statement);
                 recorded.schedule.progress().lock_steps - before
             }
-            Self::Changed(_) => 0,
+            Self::Changed(changed) => {
+                changed.inserts.done(tx, statement);
+                0
+            }
         }
     }
 
@@ -193,7 +203,10 @@ impl Rules {
                 }
                 recorded.settle(tx);
             }
-            Self::Changed(retroaction) => retroaction.committed(tx),
+            Self::Changed(changed) => {
+                changed.retroaction.committed(tx);
+                changed.inserts.over(tx);
+            }
         }
     }
 
@@ -201,7 +214,10 @@ impl Rules {
         self.stop_looking(tx, recording);
         match self {
             Self::Recorded(recorded) => recorded.abandon(tx),
-            Self::Changed(retroaction) => retroaction.failed(tx),
+            Self::Changed(changed) => {
+                changed.retroaction.failed(tx);
+                changed.inserts.over(tx);
+            }
         }
     }
 
@@ -210,7 +226,10 @@ impl Rules {
         self.stop_looking(tx, recording);
         match self {
             Self::Recorded(recorded) => recorded.abandon(tx),
-            Self::Changed(retroaction) => retroaction.leave(tx),
+            Self::Changed(changed) => {
+                changed.retroaction.leave(tx);
+                changed.inserts.over(tx);
+            }
         }
     }
 
@@ -225,6 +244,61 @@ impl Rules {
             }
         }
     }
+}
+
+impl Changed {
+    fn may(&self, ask: Ask, recording: &Recording) -> bool {
+        let Self {
+            retroaction,
+            inserts,
+        } = self;
+        match ask {
+            Ask::Snapshot(tx) | Ask::Ghost(tx) => retroaction.may_take_snapshot(tx),
+            Ask::Act(tx) => retroaction.may_act(tx),
+            Ask::Commit(tx) => retroaction.may_commit(tx),
+            Ask::Look(tx, _) => retroaction.may_look(tx, recording.scheduled(ask)),
+            Ask::Insert(tx, statement) => {
+                may_insert(tx, statement, inserts, retroaction.schedule(), recording)
+            }
+            Ask::Lock(..) | Ask::Answer(_) | Ask::Given(_) => true,
+            Ask::Stop(_) => false,
+        }
+    }
+}
+
+/// Those of transactions that are waited for.
+fn inserts(recording: &Recording, schedule: &Schedule) -> Inserts {
+    let is_left = |insert: &&Insert| !schedule.is_abandoned(insert.tx);
+    Inserts::new(recording.inserts().iter().filter(is_left).copied())
+}
+
+/// Whether nobody is waited for who inserted before this statement. Another insert that can only
+/// come when this transaction has committed, or has looked, which it does with its own insert, is
+/// not: it drew first, and takes a later snapshot, since it was slow between the two, or what it saw
+/// is told by its end. Were it waited for, each of the two would wait for the other.
+fn may_insert(
+    tx: Tx,
+    statement: u32,
+    inserts: &Inserts,
+    schedule: &Schedule,
+    recording: &Recording,
+) -> bool {
+    let levels = schedule.levels();
+    let own = recording.looks().at(tx, statement);
+    // Where it is not known what each statement saw, a statement of ours looks before.
+    let looks_itself = recording.transaction(tx).knows_statements;
+    let has_looked = schedule.has_snapshot(own) || schedule.has_ended(own);
+    let comes_behind = |other: Insert| {
+        let others = levels.level_of(recording.looks().at(other.tx, other.statement));
+        let from = levels.visible_from(tx);
+        let sees = others
+            .zip(from)
+            .is_some_and(|(others, from)| others >= from);
+        let own = levels.level_of(own);
+        let is_later = others.zip(own).is_some_and(|(others, own)| others > own);
+        sees || is_later && looks_itself && !has_looked
+    };
+    inserts.may(tx, statement, comes_behind)
 }
 
 impl Recorded {
@@ -243,9 +317,9 @@ impl Recorded {
             }
             Ask::Lock(tx, statement) => self.schedule.may_lock(tx, statement),
             Ask::Insert(tx, statement) => {
-                let own = recording.looks().at(tx, statement);
-                let in_vain = |other| self.comes_behind(other, tx, own, recording);
-                self.sequence.is_some() || self.inserts.may(tx, statement, in_vain)
+                let schedule = &self.schedule;
+                self.sequence.is_some()
+                    || may_insert(tx, statement, &self.inserts, schedule, recording)
             }
             Ask::Commit(tx) => self.schedule.may_commit(tx),
             Ask::Act(_) | Ask::Answer(_) | Ask::Given(_) => true,
@@ -274,25 +348,6 @@ impl Recorded {
                     ) => true,
                 }
             })
-    }
-
-    /// Whether another insert can only come when this transaction has committed, or has looked,
-    /// which it does with its own insert. It drew first, and takes a later snapshot: it was slow
-    /// between the two, or what it saw is told by its end. Were it waited for, each of the two
-    /// would wait for the other.
-    fn comes_behind(&self, other: Insert, tx: Tx, look: Tx, recording: &Recording) -> bool {
-        let levels = self.schedule.levels();
-        let others = levels.level_of(recording.looks().at(other.tx, other.statement));
-        let own = levels.level_of(look);
-        let from = levels.visible_from(tx);
-        let sees = others
-            .zip(from)
-            .is_some_and(|(others, from)| others >= from);
-        let is_later = others.zip(own).is_some_and(|(others, own)| others > own);
-        // Where it is not known what each statement saw, a statement of ours looks before.
-        let looks_itself = recording.transaction(tx).knows_statements;
-        let has_looked = self.schedule.has_snapshot(look) || self.schedule.has_ended(look);
-        sees || is_later && looks_itself && !has_looked
     }
 
     fn abandon(&mut self, tx: Tx) {

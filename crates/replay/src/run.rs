@@ -598,12 +598,14 @@ async fn nudge(shared: &Shared, longest: Duration) {
     }
 }
 
-/// Whether a request is in flight of which no transaction waits, or the database is at work on one
-/// that does not wait there.
+/// Whether a request is in flight of which no transaction waits, or one waits only for a moment, or
+/// the database is at work on one that does not wait there.
 fn is_at_work(shared: &Shared, waiting: &[Ask]) -> bool {
     let blocked = shared.blocked();
     let mut looking = shared.lookers.all().into_values();
-    if looking.any(|one| !blocked.contains(&Claim::Run(one.tx))) {
+    if looking.any(|one| !blocked.contains(&Claim::Run(one.tx)))
+        || waiting.iter().any(|ask| matches!(ask, Ask::Insert(..)))
+    {
         return true;
     }
     shared.monitor.with(|coordinator| {

@@ -178,7 +178,8 @@ impl Shared {
         let isolation = Some(recorded.isolation);
         let looks = self.looks(tx);
         // There may be a read among them that another request did originally, or one less.
-        let statements = self.statements(tx, &looks);
+        let inserts = self.recording.inserting(tx);
+        let statements = self.statements(tx, &looks, &inserts);
         let refused = self.recording.refused(tx).to_vec();
         if self.only_reads(tx) {
             return Ok(Pins {
@@ -196,7 +197,7 @@ impl Shared {
             looks,
             statements,
             refused,
-            inserts: self.recording.inserting(tx),
+            inserts,
             now: recorded.now,
             drawn: drawn.drawn,
             drawn_uuids: drawn.drawn_uuids,
@@ -230,7 +231,8 @@ impl Shared {
     fn pins_of_changed(&self, tx: Tx) -> Result<Pins, Unreadable> {
         let recorded = self.recording.transaction(tx);
         let looks = self.looks(tx);
-        let statements = self.statements(tx, &looks);
+        let inserts = self.recording.inserting(tx);
+        let statements = self.statements(tx, &looks, &inserts);
         let refused = self.recording.refused(tx).to_vec();
         let tries = self.monitor.with(|c| c.shapes().tries(recorded.shape));
         // Where it is known what it lost to, its statement waits for just that.
@@ -269,14 +271,16 @@ impl Shared {
             wrote: recorded.wrote || recorded.draws_told,
             acts_late,
             looks,
+            inserts,
             statements,
             ..Pins::default()
         })
     }
 
-    /// The hashes of a recorded transaction's statements, if some of them look by themselves.
-    fn statements(&self, tx: Tx, looks: &Option<Vec<Stretch>>) -> Vec<u64> {
-        if looks.as_deref().unwrap_or_default().is_empty() {
+    /// The hashes of a recorded transaction's statements, if some of them look by themselves, or
+    /// insert in an order.
+    fn statements(&self, tx: Tx, looks: &Option<Vec<Stretch>>, inserts: &[u32]) -> Vec<u64> {
+        if looks.as_deref().unwrap_or_default().is_empty() && inserts.is_empty() {
             return Vec::new();
         }
         let shape = self.recording.transaction(tx).shape;

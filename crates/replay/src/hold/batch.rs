@@ -480,9 +480,9 @@ impl Holder {
                 open.acts_late = false;
                 steps.push(Step::Hold(Ask::Act(tx)));
             }
-            Claim::Run(tx) if open.inserts.contains(&index) => {
+            Claim::Run(tx) if let Some(recorded) = open.inserts(index) => {
                 open.note_lock(index);
-                steps.push(Step::Hold(Ask::Insert(tx, index)));
+                steps.push(Step::Hold(Ask::Insert(tx, recorded)));
             }
             Claim::Run(tx)
                 if !changed

@@ -226,11 +226,12 @@ impl Holder {
         // Nothing of ours is needed where nothing is pinned: its own first statement takes the
         // snapshot.
         let (mut acts_late, mut snapshot, mut wrote) = (false, None, false);
-        let (mut looks, mut tried) = (None, Pins::default());
+        let (mut looks, mut recorded, mut orders) = (None, Vec::new(), Pins::default());
         if let Some(tx) = tx {
             let mut pins = cx.pins(tx)?;
-            (tried.refused, tried.tries) = (take(&mut pins.refused), take(&mut pins.tries));
-            looks = pins.looks.map(|looks| (looks, pins.statements));
+            (orders.refused, orders.tries) = (take(&mut pins.refused), take(&mut pins.tries));
+            orders.inserts = take(&mut pins.inserts);
+            (looks, recorded) = (pins.looks, pins.statements);
             acts_late = pins.acts_late;
             wrote = pins.wrote;
             snapshot = (!pins.reads_only).then_some(Own::Snapshot(tx));
@@ -253,13 +254,11 @@ impl Holder {
             }
         };
         open.acts_late = acts_late;
-        open.pin_tries(&tried);
+        open.pin_orders(&orders);
         if snapshot.is_none() || looks.is_some() {
             takes_snapshot(open, statements);
         }
-        if let Some((looks, recorded)) = looks {
-            open.looks(looks, recorded);
-        }
+        open.looks(looks.unwrap_or_default(), recorded);
         if let Some(snapshot) = snapshot {
             plan.own(snapshot);
         }

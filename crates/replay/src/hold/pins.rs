@@ -29,7 +29,7 @@ pub struct Pins {
     /// Changed code: all that tried, by their places and hashes. One that is not there is decided
     /// by the database.
     pub tries: Vec<(u32, u64)>,
-    /// Its statements that insert in the order of a sequence.
+    /// Its statements that insert in an order.
     pub inserts: Vec<u32>,
     /// The hashes of its statements. Empty where they are certainly those that come.
     pub statements: Vec<u64>,

@@ -64,6 +64,14 @@ impl Places {
         }
     }
 
+    /// The recorded statement that the `nth` one is.
+    pub fn same(&self, nth: u32) -> Option<u32> {
+        match self.of.get(nth as usize) {
+            Some(place) => place.same.then_some(place.at),
+            None => self.recorded.is_empty().then_some(nth),
+        }
+    }
+
     /// Whether the `nth` statement may stand for this recorded one or one behind it.
     pub fn reaches(&self, nth: u32, recorded: u32) -> bool {
         match self.of.get(nth as usize) {
@@ -89,6 +97,7 @@ mod tests {
     fn what_is_not_changed_is_where_it_was() {
         let same = Places::default();
         assert_eq!(same.next(3, 77), 3);
+        assert_eq!(same.same(3), Some(3));
         assert!(same.reaches(3, 3) && !same.reaches(3, 4));
         assert!(same.is_past(3, 3) && !same.is_past(3, 4));
     }
@@ -104,6 +113,7 @@ mod tests {
         // 2 is gone.
         assert_eq!(places.next(2, 3), 2);
         places.note(3);
+        assert_eq!((places.same(1), places.same(2)), (None, Some(2)));
         assert!(places.is_past(2, 1) && places.is_past(2, 2) && !places.is_past(2, 3));
         places.note(8);
         places.note(8);

@@ -97,8 +97,8 @@ pub(super) struct Open {
     pub refused: Vec<u32>,
     /// Of changed code: all that originally tried, by place and hash.
     tries: Vec<(u32, u64)>,
-    /// Its statements that insert in the order of a sequence.
-    pub inserts: Vec<u32>,
+    /// The recorded statements that insert in an order.
+    inserts: Vec<u32>,
     /// It is known which of its statements drew what.
     draws_by_statement: bool,
     /// A savepoint was set before its snapshot was taken, and so before anything was pinned.
@@ -279,10 +279,17 @@ impl Open {
         self.snapshot_at == Some(statement)
     }
 
-    /// What it tried originally, of changed code.
-    pub fn pin_tries(&mut self, pins: &Pins) {
+    /// What it tried originally, and in which order it inserted, of changed code.
+    pub fn pin_orders(&mut self, pins: &Pins) {
         self.refused.clone_from(&pins.refused);
         self.tries.clone_from(&pins.tries);
+        self.inserts.clone_from(&pins.inserts);
+    }
+
+    /// The recorded statement that this one is, if it is to insert in the recorded order.
+    pub fn inserts(&self, statement: u32) -> Option<u32> {
+        let recorded = self.places.same(statement)?;
+        self.inserts.contains(&recorded).then_some(recorded)
     }
 
     /// Whether the statement that comes next, which tries for an advisory lock, is to have it;
@@ -477,7 +484,8 @@ impl Open {
         noted.looked = self.looked as u32..looked as u32;
         self.looked = looked;
         if self.locks.front() == Some(&self.answered) {
-            noted.locked = self.locks.pop_front();
+            let locked = self.locks.pop_front();
+            noted.locked = locked.map(|own| self.inserts(own).unwrap_or(own));
         }
         self.answered += 1;
     }

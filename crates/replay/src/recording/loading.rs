@@ -27,11 +27,11 @@ pub(super) struct Loading<'a> {
     /// Where transactions committed, in the server's log.
     committed: Vec<(Tx, u64)>,
     writers: Vec<(Tx, Xid)>,
-    /// Of a faithful replay: those that waited for nobody's row. When they began to write is told
+    /// Those that waited for nobody's row. When they began to write is told
     /// by their ids.
     unhindered: HashMap<Tx, Xid>,
     locks: Vec<LockStep>,
-    /// Of a faithful replay: what committed transactions drew from sequences.
+    /// What committed transactions drew from sequences.
     drawn: HashMap<Tx, Vec<Drawn>>,
     /// Of changed code: snapshots of what aborted. They count unless it was tried again.
     aborted: Vec<(Tx, Snapshot)>,
@@ -100,10 +100,9 @@ impl<'a> Loading<'a> {
             self.recording.errors.extend(error.map(|error| (tx, error)));
         }
         let knows_statements = self.note_order(tx, fate, &recorded);
-        let inserts = !self.scope.changed && fate == Fate::Committed;
         let draws_told = !recorded.drawn.iter().all(Drawn::is_of_sequence);
         let drawn = told_or_shown(recorded.drawn, recorded.sequence_values);
-        if inserts && drawn.iter().any(Drawn::is_of_sequence) {
+        if fate == Fate::Committed && drawn.iter().any(Drawn::is_of_sequence) {
             self.drawn.insert(tx, drawn.clone());
         }
         let has_snapshot = recorded.snapshot.is_some();
@@ -161,7 +160,7 @@ impl<'a> Loading<'a> {
         let is_over = matches!(fate, Fate::Committed | Fate::Aborted);
         if let Some(xid) = recorded.xid.filter(|_| is_over) {
             self.writers.push((tx, xid));
-            if recorded.rechecked.is_empty() && !self.scope.changed {
+            if recorded.rechecked.is_empty() && fate == Fate::Committed {
                 self.unhindered.insert(tx, xid);
             }
             self.committed
@@ -246,9 +245,8 @@ impl<'a> Loading<'a> {
         for (_, request, readings) in self.late {
             recording.late.entry(request).or_default().extend(readings);
         }
-        if !self.scope.changed {
-            recording.find_inserts(&self.drawn, &self.unhindered, shapes);
-        } else {
+        recording.find_inserts(&self.drawn, &self.unhindered, shapes);
+        if self.scope.changed {
             recording.find_retried(shapes);
             let retried = |tx: &Tx| recording.retried.binary_search(tx).is_ok();
             self.aborted.retain(|(tx, _)| !retried(tx));

@@ -440,20 +440,20 @@ fn a_read_that_may_move_does_not_give_up_one_that_never_does() {
          tx 2 1..2 sees 100: SELECT a FROM list
          tx 2 3..4 sees 100: SELECT name FROM kind
          tx 1 10..20 sees 100: SELECT a FROM list
+         tx 2 25..28 xid 100 sees 100: INSERT INTO list VALUES ($1)
          tx 1 30..40 sees 101: SELECT name FROM kind
-         tx 1 50..60 sees 101: SELECT name FROM kind
-         tx 2 25..28 xid 100 sees 100: INSERT INTO list VALUES ($1)",
+         tx 1 50..60 sees 101: SELECT name FROM kind",
         "claim 1 SELECT name FROM kind
          claim 1 SELECT a FROM list
          snapshot 2
          claim 1 SELECT name FROM kind
-         may snapshot 3",
+         may snapshot 4",
         expect![[r#"
             claim 1 SELECT name FROM kind => Outside
             claim 1 SELECT a FROM list => Run(Tx(2)) +1
             snapshot 2 +1
-            claim 1 SELECT name FROM kind => Run(Tx(3)) +1
-            may snapshot 3 => no
+            claim 1 SELECT name FROM kind => Run(Tx(4)) +1
+            may snapshot 4 => no
         "#]],
     );
 }

@@ -473,40 +473,40 @@ fn in_sequence_the_older_snapshot_may_lock_second() {
         How::Recorded { sequential: true },
         "request 1 0..100
          request 2 0..100
-         tx 1 10..40 xid 101 sees 100 locks 1@6: SELECT pg_advisory_xact_lock($1); UPDATE t SET a = $1
          tx 2 5..8 xid 100 sees 100: UPDATE t SET b = $1
+         tx 1 10..40 xid 101 sees 100 locks 1@6: SELECT pg_advisory_xact_lock($1); UPDATE t SET a = $1
          tx 2 12..30 xid 102 sees 101 locks 1@5: SELECT pg_advisory_xact_lock($1); UPDATE t SET a = $1",
         "may snapshot 0
          snapshot 0
          ran 0
-         may lock 0 1
          may snapshot 1
          snapshot 1
          ran 1
-         may commit 1
-         ended 1
+         may lock 1 1
+         may commit 0
+         ended 0
          may snapshot 2
          snapshot 2
          ran 2
          may lock 2 1
          locked 2 1
-         may lock 0 1",
+         may lock 1 1",
         expect![[r#"
             may snapshot 0 => yes
             snapshot 0 +1
             ran 0 +1
-            may lock 0 1 => no
             may snapshot 1 => yes
             snapshot 1 +1
             ran 1 +1
-            may commit 1 => yes
-            ended 1 +1
+            may lock 1 1 => no
+            may commit 0 => yes
+            ended 0 +1
             may snapshot 2 => yes
             snapshot 2 +1
             ran 2 +1
             may lock 2 1 => yes
             locked 2 1 +1
-            may lock 0 1 => yes
+            may lock 1 1 => yes
         "#]],
     );
 }
