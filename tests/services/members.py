@@ -5,6 +5,7 @@
 POST /NAME with a password as its form answers with the number of a token, which a function of the database makes, or 403.
 """
 
+import hashlib
 import http.server
 import os
 import socketserver
@@ -31,7 +32,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         given = urllib.parse.parse_qs(body)["password"][0]
         name = self.path[1:]
-        if password_of(name) != given:
+        if password_of(name) != hashlib.md5(given.encode()).hexdigest():
             return self.answer(403, "no")
         with psycopg.connect(URL, autocommit=True) as connection:
             token = connection.execute("SELECT new_token(%s)", (name,)).fetchone()[0]

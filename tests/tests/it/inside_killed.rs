@@ -158,7 +158,7 @@ fn where_a_power_failure_cut_the_spool_off_the_recording_ends_with_a_gap() {
         .open(last.unwrap())
         .unwrap();
     let length = last.metadata().unwrap().len();
-    last.set_len(length - length / 4).unwrap();
+    last.set_len(length / 2).unwrap();
     recover(&stage, &cut);
     let cut = ls(&stage, &cut);
     assert!(
