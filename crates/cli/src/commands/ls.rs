@@ -145,10 +145,15 @@ fn without_requests(trace: &Trace, args: &LsArgs) -> Result<String, CliError> {
     let first = trace.transactions(lean).next().transpose();
     let first = first.map_err(unreadable)?.map(|transaction| transaction.id);
     let recorder = trace.recorders().first();
+    let front = match recorder {
+        Some(recorder) if !recorder.command.is_empty() => None,
+        Some(recorder) => Some((recorder.listen.as_str(), recorder.app.as_str())),
+        None => Some(("the ingress (--listen)", "the service")),
+    };
     Ok(nothing_listed(
         &args.trace.trace.to_string(),
         first.map(|first| (trace.transaction_count(), first)),
-        recorder.map(|recorder| (recorder.listen.as_str(), recorder.app.as_str())),
+        front,
     ))
 }
 

@@ -102,12 +102,15 @@ pub fn remark(status: &Status, front: Option<(&str, &str)>) -> Option<String> {
 }
 
 /// What a list of requests says where there are none. `ghosts`: how many there are, and the first.
+/// `front`: as above.
 pub fn nothing_listed(
     location: &str,
     ghosts: Option<(u64, TransactionId)>,
-    ingress: Option<(&str, &str)>,
+    front: Option<(&str, &str)>,
 ) -> String {
-    let (listen, app) = ingress.unwrap_or(("the ingress (--listen)", "the service"));
+    let Some((listen, app)) = front else {
+        return nothing_listed_from_inside(location, ghosts);
+    };
     match ghosts {
         None => format!(
             "Nothing was recorded in {location}: no request came to {listen}, and no transaction to the Postgres gateway.\n\
@@ -117,6 +120,24 @@ pub fn nothing_listed(
             "No requests were recorded in {location}, only {} that belong to none (ghosts).\n\
              Cause: no request came to {listen}. That is as it should be for migrations, jobs and psql; a service's clients \
              must connect there instead of to {app}.\n\
+             Hint: `hindcast show t{first}` shows the first of them, and what its client sent",
+            count(ghosts, "transaction")
+        ),
+    }
+}
+
+fn nothing_listed_from_inside(location: &str, ghosts: Option<(u64, TransactionId)>) -> String {
+    let unseen =
+        "the service speaks something else than HTTP/1.1, FastCGI or uwsgi, or encrypts it itself";
+    match ghosts {
+        None => format!(
+            "Nothing was recorded in {location}: no request was seen, and no transaction.\n\
+             Cause: none came between the service's start and its end, or {unseen}.\n\
+             Hint: record again, and send requests to the address of the service, which is the one that it always has"
+        ),
+        Some((ghosts, first)) => format!(
+            "No requests were recorded in {location}, only {} that belong to none (ghosts).\n\
+             Cause: no request was seen. That is as it should be for migrations and jobs; or else {unseen}.\n\
              Hint: `hindcast show t{first}` shows the first of them, and what its client sent",
             count(ghosts, "transaction")
         ),
@@ -181,9 +202,14 @@ mod tests {
             Hint: `hindcast show t7` shows the first of them, and what its client sent"#]]
         .assert_eq(&nothing_listed("./trace", Some((3, Id(7))), Some(("127.0.0.1:8080", "http://127.0.0.1:8000"))));
         expect![[r#"
-            Nothing was recorded in ./trace: no request came to the ingress (--listen), and no transaction to the Postgres gateway.
-            Hint: clients connect to the ingress (--listen) instead of to the service, and the service's database URL names the gateway"#]]
+            Nothing was recorded in ./trace: no request was seen, and no transaction.
+            Cause: none came between the service's start and its end, or the service speaks something else than HTTP/1.1, FastCGI or uwsgi, or encrypts it itself.
+            Hint: record again, and send requests to the address of the service, which is the one that it always has"#]]
         .assert_eq(&nothing_listed("./trace", None, None));
+        expect![[r#"
+            Nothing was recorded in ./trace: no request came to :1, and no transaction to the Postgres gateway.
+            Hint: clients connect to :1 instead of to http://a, and the service's database URL names the gateway"#]]
+        .assert_eq(&nothing_listed("./trace", None, Some((":1", "http://a"))));
         expect!["3 transactions and no request: none came to :1. Requests are recorded where clients connect there instead of to http://a"]
             .assert_eq(&remark(&status(3, 0, 0), Some((":1", "http://a"))).unwrap());
         assert_eq!(remark(&status(3, 1, 0), Some((":1", "http://a"))), None);

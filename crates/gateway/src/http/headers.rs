@@ -68,11 +68,13 @@ pub fn is_significant(name: &HeaderName) -> bool {
 
 /// Whether it tells what is left of a rate limit (`RateLimit-Remaining`, `X-RateLimit-Reset`,
 /// `X-Rate-Limit-Remaining`): a number of the process, which depends on which of two requests of a
-/// moment came first. That a request was refused is in its status.
+/// moment came first. That a request was refused is in its status. The limit itself is the code's.
 fn counts_requests(name: &HeaderName) -> bool {
     let name = name.as_str();
     let name = name.strip_prefix("x-").unwrap_or(name);
-    name.starts_with("ratelimit") || name.starts_with("rate-limit")
+    let of_limit = ["ratelimit", "rate-limit"];
+    let what = of_limit.iter().find_map(|of| name.strip_prefix(of));
+    what.is_some_and(|what| !matches!(what, "-limit" | "-policy"))
 }
 
 /// As a trace keeps them: in order, names in lower case, without the hop-by-hop ones.
@@ -163,7 +165,9 @@ mod tests {
         ] {
             assert!(!is_significant(name), "{name}");
         }
-        assert!(is_significant("x-rate") && is_significant("etag"));
+        for name in ["x-rate", "etag", "ratelimit-policy", "x-ratelimit-limit"] {
+            assert!(is_significant(name), "{name}");
+        }
     }
 
     #[test]
