@@ -20,30 +20,13 @@ pub(crate) struct Numbers {
     own: File,
 }
 
-/// What `clone3` is told.
-#[repr(C)]
-#[derive(Default)]
-struct Arguments {
-    flags: u64,
-    pidfd: u64,
-    child_id: u64,
-    parent_id: u64,
-    exit_signal: u64,
-    stack: u64,
-    stack_size: u64,
-    tls: u64,
-    numbers: u64,
-    numbers_count: u64,
-}
-
 impl Numbers {
     /// Call it while this thread is the one that starts everything: what is made here ends with it.
     pub(crate) fn new() -> io::Result<Numbers> {
         let own = File::open("/proc/self/ns/pid")?;
-        let arguments = Arguments {
+        let arguments = libc::clone_args {
             flags: libc::CLONE_NEWPID as u64,
-            exit_signal: libc::SIGCHLD as u64,
-            ..Arguments::default()
+            ..as_fork()
         };
         // SAFETY: as a fork; the child makes system calls only.
         let first = unsafe { clone(&arguments) }?;
@@ -69,11 +52,10 @@ impl Numbers {
     /// the number outside, and zero in the child.
     pub(crate) fn fork(&self, number: Option<libc::pid_t>) -> io::Result<libc::pid_t> {
         let own = number.unwrap_or(0);
-        let arguments = Arguments {
-            exit_signal: libc::SIGCHLD as u64,
-            numbers: &raw const own as u64,
-            numbers_count: u64::from(number.is_some()),
-            ..Arguments::default()
+        let arguments = libc::clone_args {
+            set_tid: &raw const own as u64,
+            set_tid_size: u64::from(number.is_some()),
+            ..as_fork()
         };
         // SAFETY: a namespace for this thread's children only, which is set back; and a fork, as in
         // `new`: the caller's child.
@@ -82,11 +64,7 @@ impl Numbers {
                 return Err(io::Error::last_os_error());
             }
             let made = match clone(&arguments) {
-                Err(_) if number.is_some() => clone(&Arguments {
-                    numbers: 0,
-                    numbers_count: 0,
-                    ..arguments
-                }),
+                Err(_) if number.is_some() => clone(&as_fork()),
                 made => made,
             };
             if !matches!(made, Ok(0)) {
@@ -121,9 +99,19 @@ fn is_gone(process: libc::pid_t) -> bool {
     unsafe { libc::kill(process, 0) < 0 }
 }
 
-unsafe fn clone(arguments: &Arguments) -> io::Result<libc::pid_t> {
+fn as_fork() -> libc::clone_args {
+    // SAFETY: numbers.
+    let none: libc::clone_args = unsafe { std::mem::zeroed() };
+    libc::clone_args {
+        exit_signal: libc::SIGCHLD as u64,
+        ..none
+    }
+}
+
+unsafe fn clone(arguments: &libc::clone_args) -> io::Result<libc::pid_t> {
+    const SIZE: usize = size_of::<libc::clone_args>();
     // SAFETY: arguments with their length. Without a stack the child has a copy of this one.
-    let made = unsafe { libc::syscall(libc::SYS_clone3, arguments, size_of::<Arguments>()) };
+    let made = unsafe { libc::syscall(libc::SYS_clone3, arguments, SIZE) };
     match made {
         -1 => Err(io::Error::last_os_error()),
         made => Ok(made as libc::pid_t),

@@ -320,6 +320,15 @@ impl Recording {
         self.own = own.into_iter().map(|(_, tx)| tx).collect();
     }
 
+    /// Keeps what requests read behind their answers, by the end of the transaction that it came
+    /// with: those that ended first were read first.
+    fn keep_late(&mut self, mut late: Vec<(Micros, RequestId, Vec<Reading>)>) {
+        late.sort_by_key(|(ended, ..)| *ended);
+        for (_, request, readings) in late {
+            self.late.entry(request).or_default().extend(readings);
+        }
+    }
+
     /// What a request read from the wall clock behind its answer.
     pub fn read_late(&self, request: RequestId) -> &[Reading] {
         self.late.get(&request).map_or(&[], Vec::as_slice)

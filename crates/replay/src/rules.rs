@@ -272,10 +272,12 @@ fn inserts(recording: &Recording, schedule: &Schedule) -> Inserts {
     Inserts::new(recording.inserts().iter().filter(is_left).copied())
 }
 
-/// Whether nobody is waited for who inserted before this statement. Another insert that can only
-/// come when this transaction has committed, or has looked, which it does with its own insert, is
-/// not: it drew first, and takes a later snapshot, since it was slow between the two, or what it saw
-/// is told by its end. Were it waited for, each of the two would wait for the other.
+/// Whether nobody is waited for who inserted before this statement.
+///
+/// Another insert that can only come when this transaction has committed, or has looked, which it
+/// does with its own insert, is not waited for: each of the two would wait for the other. It drew
+/// first, and takes a later snapshot: it was slow between the two, or what it saw is told by its
+/// end.
 fn may_insert(
     tx: Tx,
     statement: u32,

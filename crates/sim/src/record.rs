@@ -75,6 +75,14 @@ impl Transaction {
         }
     }
 
+    /// The same, and the id of one that was rolled back, if `undone` ones count.
+    pub fn observed_to_end(&self, undone: bool) -> Observed<'_> {
+        Observed {
+            xid: self.xid.or(self.undone.filter(|_| undone)),
+            ..self.observed()
+        }
+    }
+
     /// Whether it is of no interest what the statement saw: one that waits for an advisory lock is
     /// held before it is sent, and looks when the lock is free.
     pub fn is_blind(&self, look: &Look) -> bool {

@@ -214,10 +214,7 @@ impl<'a> Retroactor<'a> {
             .enumerate()
             .map(|(t, one)| match origin(t) {
                 Origin::Left => Observed::default(),
-                _ => Observed {
-                    xid: one.xid.or(one.undone.filter(|_| options.rules.undone)),
-                    ..one.observed()
-                },
+                _ => one.observed_to_end(options.rules.undone),
             })
             .collect();
         let levels = Levels::of(&observed).expect("what a database shows is ordered");

@@ -240,11 +240,7 @@ impl<'a> Loading<'a> {
         }
         recording.index_by_request();
         recording.find_shown(shapes);
-        // Those that ended first were read first.
-        self.late.sort_by_key(|(ended, ..)| *ended);
-        for (_, request, readings) in self.late {
-            recording.late.entry(request).or_default().extend(readings);
-        }
+        recording.keep_late(self.late);
         recording.find_inserts(&self.drawn, &self.unhindered, shapes);
         if self.scope.changed {
             recording.find_retried(shapes);

@@ -44,7 +44,8 @@ fn rename(names: &Renamed, transaction: &mut Transaction) {
 /// Requests in order of arrival; those of one recorder in order of their ids.
 pub struct Requests(TraceStream<tables::Requests>);
 
-/// Transactions nearly in the order in which they began; those of one recorder in order of their ids.
+/// Transactions nearly in the order in which they began; those of one recorder in order of their
+/// ids.
 pub struct Transactions(TraceStream<tables::Transactions>, Renamed);
 
 /// Transactions with their places, in the same order.

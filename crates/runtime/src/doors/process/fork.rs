@@ -131,21 +131,23 @@ impl Wanted {
         };
         mechanism::elsewhere::before_fork();
         const EXIT_SIGNAL: u64 = 0xff;
-        let arguments = CloneArguments {
+        // SAFETY: numbers.
+        let none: libc::clone_args = unsafe { core::mem::zeroed() };
+        let arguments = libc::clone_args {
             flags: self.flags & !(CLONE_VM | CLONE_VFORK | EXIT_SIGNAL),
-            child_id: self.child_id as u64,
-            parent_id: self.parent_id as u64,
+            child_tid: self.child_id as u64,
+            parent_tid: self.parent_id as u64,
             exit_signal: self.flags & EXIT_SIGNAL,
-            numbers: &raw const number as u64,
-            numbers_count: 1,
-            ..CloneArguments::default()
+            set_tid: &raw const number as u64,
+            set_tid_size: 1,
+            ..none
         };
         // SAFETY: a copy of this process, on a copy of this stack.
         let mut result = unsafe {
             syscall!(
                 libc::SYS_clone3,
                 &raw const arguments,
-                size_of::<CloneArguments>()
+                size_of::<libc::clone_args>()
             )
         };
         if raw::error_of(result).is_some() {
@@ -161,23 +163,6 @@ impl Wanted {
         }
         result
     }
-}
-
-/// What `clone3` is told.
-#[repr(C)]
-#[derive(Default)]
-struct CloneArguments {
-    flags: u64,
-    pidfd: u64,
-    child_id: u64,
-    parent_id: u64,
-    exit_signal: u64,
-    stack: u64,
-    stack_size: u64,
-    tls: u64,
-    /// The numbers that the child is to have, by namespace, from the innermost on.
-    numbers: u64,
-    numbers_count: u64,
 }
 
 unsafe fn record(
