@@ -22,13 +22,16 @@ mod moved;
 mod recorded;
 mod together;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use expect_test::Expect;
 use hindcast_order::retroaction::Retroaction;
 use hindcast_order::{Request, Schedule, Tx};
 use hindcast_replay::changes::Changes;
-use hindcast_replay::coordinator::Coordinator;
+use hindcast_replay::coordinator::{Background, Coordinator};
+use hindcast_replay::hold::SentOpening;
 use hindcast_replay::learned::Results;
 use hindcast_replay::recording::Scope;
 use hindcast_replay::setup::sets_up;
@@ -284,6 +287,26 @@ fn snapshot(word: &str) -> Snapshot {
     }
 }
 
+/// What the service may do itself outside of requests: all ghosts, by their first statements.
+fn background(recording: &Recording, shapes: &Shapes) -> Background {
+    let opening = |tx: Tx| {
+        let opening = SentOpening {
+            hash: *shapes.openings.get(&recording.transaction(tx).shape)?,
+            begun: false,
+            values: Vec::new(),
+            skips_locked: false,
+        };
+        Some((tx, opening))
+    };
+    let mut sessions: BTreeMap<_, Vec<Tx>> = BTreeMap::new();
+    for tx in recording.ghosts() {
+        let session = recording.transaction(tx).session;
+        sessions.entry(session).or_default().push(tx);
+    }
+    let openings = recording.ghosts().filter_map(opening).collect();
+    Background::new(recording, openings, &sessions)
+}
+
 struct Replay {
     coordinator: Coordinator,
     recording: Arc<Recording>,
@@ -453,6 +476,14 @@ impl Replay {
             "begun" => {
                 let request = self.request(first);
                 return self.coordinator.has_begun(request).to_string();
+            }
+            "background" => {
+                let background = background(&self.recording, coordinator.shapes());
+                coordinator.set_background(background);
+            }
+            "ghost-turn" => {
+                let waited = Duration::from_millis(number_of(second));
+                return format!("{:?}", coordinator.ghost_turn(tx(), waited, false));
             }
             "ghost" => return coordinator.claim_ghost(tx()).to_string(),
             "ghost-over" => coordinator.ghost_over(tx()),

@@ -448,6 +448,68 @@ fn where_nothing_moves_what_will_not_come_goes_first_and_then_the_earliest() {
     );
 }
 
+/// What changed code does in the background is undone, so nobody waits for it to do a ghost.
+#[test]
+fn a_ghost_of_changed_code_is_not_left_to_the_service() {
+    let recording = "request 1 0..100
+         tx ghost 5..8 xid 100 sees 100: INSERT INTO log VALUES ($1)
+         tx ghost 10..20 xid 101 sees 101: INSERT INTO log VALUES ($1)";
+    let script = "background
+         ghost-turn 0 0
+         claim none INSERT INTO log VALUES (1)
+         ghost-turn 1 0";
+    check(
+        How::Recorded { sequential: false },
+        recording,
+        script,
+        expect![[r#"
+            background
+            ghost-turn 0 0 => Now +1
+            claim none INSERT INTO log VALUES (1) => Outside
+            ghost-turn 1 0 => Later
+        "#]],
+    );
+    check(
+        How::Changed,
+        recording,
+        script,
+        expect![[r#"
+        background
+        ghost-turn 0 0 => Now +1
+        claim none INSERT INTO log VALUES (1) => Outside
+        ghost-turn 1 0 => Now +1
+    "#]],
+    );
+}
+
+/// Rows lie in the order in which they were inserted, in changed code as well.
+#[test]
+fn changed_code_inserts_in_the_order_of_ids() {
+    check(
+        How::Changed,
+        "request 1 0..100
+         request 2 0..100
+         tx 1 10..40 xid 100 sees 100: INSERT INTO t VALUES ($1)
+         tx 2 12..30 xid 101 sees 100: INSERT INTO t VALUES ($1)",
+        "claim 2 INSERT INTO t VALUES (2)
+         may snapshot 1
+         may insert 1 0
+         claim 1 INSERT INTO t VALUES (1)
+         may insert 0 0
+         locked 0 0
+         may insert 1 0",
+        expect![[r#"
+            claim 2 INSERT INTO t VALUES (2) => Run(Tx(1)) +1
+            may snapshot 1 => yes
+            may insert 1 0 => no
+            claim 1 INSERT INTO t VALUES (1) => Run(Tx(0)) +1
+            may insert 0 0 => yes
+            locked 0 0
+            may insert 1 0 => yes
+        "#]],
+    );
+}
+
 #[test]
 fn a_ghost_of_changed_code_that_cannot_be_run_is_no_divergence() {
     check(
