@@ -17,8 +17,7 @@ impl Coordinator {
             let is_told = matches!(recorded(tx).fate, Fate::Committed | Fate::Aborted);
             recorded(tx).request.is_some() && is_told && !self.comes_unnoticed(tx)
         };
-        let mut line: Vec<Tx> = all.filter(is_waited_for).collect();
-        line.sort_by_key(|&tx| recorded(tx).began);
+        let line: Vec<Tx> = all.filter(is_waited_for).collect();
         let mut openings = Openings::new(line.clone());
         let claimed = line.into_iter().filter(|tx| self.claimed[tx.index()]);
         claimed.for_each(|tx| openings.came(tx));

@@ -27,8 +27,7 @@ pub(super) struct Loading<'a> {
     /// Where transactions committed, in the server's log.
     committed: Vec<(Tx, u64)>,
     writers: Vec<(Tx, Xid)>,
-    /// Those that waited for nobody's row. When they began to write is told
-    /// by their ids.
+    /// Those that waited for nobody's row. When they began to write is told by their ids.
     unhindered: HashMap<Tx, Xid>,
     locks: Vec<LockStep>,
     /// What committed transactions drew from sequences.
