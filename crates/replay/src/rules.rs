@@ -335,8 +335,7 @@ impl Recorded {
                         tx == *next || !recording.transaction(tx).has_snapshot
                     }
                     (Ask::Snapshot(tx), _) => !recording.transaction(tx).has_snapshot,
-                    (Ask::Commit(tx), Some(Step::Commit(next))) => tx == *next || !is_writer(tx),
-                    (Ask::Commit(tx), _) => !is_writer(tx),
+                    (Ask::Commit(tx), _) => !is_writer(tx) || self.is_turn(sequence, tx),
                     (
                         Ask::Look(..)
                         | Ask::Ghost(_)
@@ -350,6 +349,18 @@ impl Recorded {
                     ) => true,
                 }
             })
+    }
+
+    /// Whether nobody looks before this commit. Commits between two looks are in no order: one of
+    /// them may wait in the database for a lock that another has until its end.
+    fn is_turn(&self, sequence: &Sequence, tx: Tx) -> bool {
+        let looks = |other: Tx| self.schedule.levels().level_of(other).is_some();
+        let next = sequence.steps[sequence.next..].iter();
+        let mut up_to_look = next.take_while(|step| match step {
+            Step::Run(other) => !looks(*other),
+            Step::Commit(_) => true,
+        });
+        up_to_look.any(|step| *step == Step::Commit(tx))
     }
 
     fn abandon(&mut self, tx: Tx) {

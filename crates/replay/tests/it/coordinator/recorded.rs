@@ -457,10 +457,53 @@ fn in_sequence_one_runs_after_the_other() {
             snapshot 1 +1
             ran 1 +1
             may commit 0 => yes
-            may commit 1 => no
+            may commit 1 => yes
             ended 0 +1
             may commit 1 => yes
             ended 1 +1
+            may snapshot 2 => yes
+        "#]],
+    );
+}
+
+/// The one that began first waits in the database for the lock that the other has until its end.
+#[test]
+fn in_sequence_commits_that_nobody_sees_between_are_in_no_order() {
+    check(
+        How::Recorded { sequential: true },
+        "request 1 0..100
+         request 2 0..100
+         tx 1 10..40 xid 101 sees 100 locks 1@6: SELECT pg_advisory_xact_lock($1); UPDATE t SET a = $1
+         tx 2 12..30 xid 100 sees 100 locks 1@5: SELECT pg_advisory_xact_lock($1); UPDATE t SET a = $1
+         tx 2 50..60 sees 102: SELECT a FROM t",
+        "snapshot 0
+         ran 0
+         may lock 0 1
+         snapshot 1
+         ran 1
+         locked 1 1
+         may lock 0 1
+         may commit 1
+         ended 1
+         may snapshot 2
+         locked 0 1
+         may commit 0
+         ended 0
+         may snapshot 2",
+        expect![[r#"
+            snapshot 0 +1
+            ran 0 +1
+            may lock 0 1 => no
+            snapshot 1 +1
+            ran 1 +1
+            locked 1 1 +1
+            may lock 0 1 => yes
+            may commit 1 => yes
+            ended 1 +1
+            may snapshot 2 => no
+            locked 0 1 +1
+            may commit 0 => yes
+            ended 0 +1
             may snapshot 2 => yes
         "#]],
     );
