@@ -3,13 +3,15 @@
     alive.py PORT FILE         the database is in DATABASE_URL
 
 What the row is known by is of the clock. If FILE is there, the worker begins late, as on a busy machine. GET / waits until it has said
-so twice, and says how many workers there are.
+so twice, and says how many workers there are. It says so no more then: what it would say behind the request waits for that in a replay,
+and has locked its row meanwhile.
 """
 
 import http.server
 import json
 import os
 import pathlib
+import signal
 import sys
 import threading
 import time
@@ -25,12 +27,11 @@ def work():
     own = f"{time.time_ns()} of {os.getpid()}"
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
         connection.execute("INSERT INTO worker (name, beats) VALUES (%s, 0)", (own,))
-        for beat in range(10**6):
+        for _ in range(2):
             time.sleep(0.05)
             if connection.execute("UPDATE worker SET beats = beats + 1 WHERE name = %s", (own,)).rowcount != 1:
                 os._exit(3)
-            if beat == 1:
-                beaten.set()
+    beaten.set()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -47,6 +48,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
+# An exception that a signal raises in a destructor is ignored.
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 server = http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
 threading.Thread(target=work, daemon=True).start()
 server.serve_forever()
