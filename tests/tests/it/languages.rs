@@ -168,6 +168,11 @@ fn who_fills_a_cache_reads_what_it_did_besides_in_ruby() {
 }
 
 #[test]
+fn who_fills_a_cache_reads_what_it_did_besides_in_perl() {
+    is_the_same_if_filled("first-perl", &["perl", "first.pl"], &[]);
+}
+
+#[test]
 fn who_fills_a_cache_reads_what_it_did_besides_in_php() {
     is_the_same_if_filled("first-php", &["php", "first.php"], &[]);
 }

@@ -1,12 +1,12 @@
 package HindcastTurns;
 
-# Tells the tap which request code in Perl works on, where a loop of Mojolicious serves several, and has each
-# request draw its own numbers from `rand`: loaded by `perl -M`. Servers of processes, as Starman, are known
-# without. Without the tap it does nothing.
+# Tells the tap which request code in Perl works on, where a loop of Mojolicious serves several, what code asks
+# for the time, and has each request draw its own numbers from `rand`: loaded by `perl -M`. Servers of processes,
+# as Starman, are known without. Without the tap it does nothing.
 #
 #   data of a connection arrives ──▶ the handler works for the connection's request
 #   a callback is left in the loop ▶ it works for who has left it
-#   rand ──────────────────────────▶ the tap draws, by the code that asks
+#   rand, time ────────────────────▶ the tap draws or reads the clock, by the code that asks
 
 use strict;
 use warnings;
@@ -14,7 +14,7 @@ use Config ();
 
 use constant RESERVED => 0x48494e44;
 use constant NOBODY   => "\0" x 8;
-# Where the tap is told what code draws.
+# Where the tap is told what code draws, or asks for the time.
 use constant CALLER => 4 << 32;
 # How many requests a replay holds at a time; 0: it is none.
 use constant HELD => $ENV{HINDCAST_POOL} || 0;
@@ -170,15 +170,37 @@ sub hash {
     return pack 'V2', $low, $high;
 }
 
+# Calls what draws or asks for the time, for the code that has called the shim.
+sub by_caller {
+    my $work = shift;
+    my ($code, $none) = (code(), NOBODY);
+    syscall($PWRITE, RESERVED, $code, 8, CALLER);
+    my @result = wantarray ? $work->(@_) : scalar $work->(@_);
+    syscall($PWRITE, RESERVED, $none, 0, CALLER);
+    return wantarray ? @result : $result[0];
+}
+
 # A number from 0 up to 1, with 48 bits as Perl's own.
 sub draw {
-    my ($code, $drawn) = (code(), NOBODY);
-    syscall($PWRITE, RESERVED, $code, 8, CALLER);
-    my $count = syscall($GETRANDOM, $drawn, 8, 0);
-    syscall($PWRITE, RESERVED, $drawn, 0, CALLER);
+    my $drawn = NOBODY;
+    my $count = by_caller(sub { syscall($GETRANDOM, $drawn, 8, 0) });
     return CORE::rand() if $count != 8;
     my ($low, $high) = unpack 'V2', $drawn;
     return ($low / 4294967296 + ($high & 0xffff)) / 65536;
+}
+
+# `time`, `localtime` and `gmtime`, in place of Perl's own.
+sub moment () { return by_caller(sub { CORE::time }) }
+
+sub local_time (;$) { return CORE::localtime(@_ ? $_[0] : moment()) }
+
+sub universal_time (;$) { return CORE::gmtime(@_ ? $_[0] : moment()) }
+
+# A function of a module that asks for the time. Its prototype stays, by which Perl reads how it is called.
+sub reading {
+    my $real = shift;
+    my $reading = sub { by_caller($real, @_) };
+    return defined prototype $real ? &Scalar::Util::set_prototype($reading, prototype $real) : $reading;
 }
 
 sub is_seeded { return defined $seeded && $seeded eq request() }
@@ -213,11 +235,18 @@ BEGIN {
 
 if (begin()) {
     no warnings 'once';
-    *CORE::GLOBAL::rand   = \&number;
-    *CORE::GLOBAL::srand  = \&seed;
-    *CORE::GLOBAL::listen = \&wait_for_clients;
+    *CORE::GLOBAL::rand      = \&number;
+    *CORE::GLOBAL::srand     = \&seed;
+    *CORE::GLOBAL::time      = \&moment;
+    *CORE::GLOBAL::localtime = \&local_time;
+    *CORE::GLOBAL::gmtime    = \&universal_time;
+    *CORE::GLOBAL::listen    = \&wait_for_clients;
     # Of `shuffle` and `sample`.
     $List::Util::RAND = \&draw;
+    # Whoever imports them is given these. Debian's smallest Perl has no such module.
+    require Scalar::Util;
+    eval { require Time::HiRes };
+    replace("Time::HiRes::$_", \&reading) for qw(time gettimeofday clock_gettime);
 }
 
 package HindcastTurns::Before;
