@@ -45,6 +45,8 @@ pub struct Entry {
     state: AtomicU32,
     /// A session was asked for by it, and is not there yet.
     asks: AtomicBool,
+    /// There is or was another descriptor of the same stream.
+    copied: AtomicBool,
 }
 
 /// Nothing special.
@@ -211,6 +213,7 @@ impl Entry {
         self.write_for(0);
         self.open_by(0);
         self.asks_for_session(false);
+        self.copied.store(false, Ordering::Relaxed);
         self.state.store(state, Ordering::Relaxed);
     }
 
@@ -226,6 +229,8 @@ impl Entry {
         self.open_by(from.opener.load(Ordering::Relaxed));
         let driver = from.driver.load(Ordering::Relaxed);
         self.driver.store(driver, Ordering::Relaxed);
+        self.copied.store(true, Ordering::Relaxed);
+        from.copied.store(true, Ordering::Relaxed);
         self.state.store(from.state(), Ordering::Relaxed);
     }
 }
@@ -373,9 +378,14 @@ pub fn gated(descriptor: i32) {
     }
 }
 
-/// The descriptor is about to be closed.
+/// The descriptor is about to be closed. A stream of which the program has another descriptor stays
+/// open.
 pub fn closing(descriptor: i32) {
     if known(descriptor).is_some() && process::is_borrowed() {
+        return;
+    }
+    if has_another(descriptor) {
+        forget(descriptor);
         return;
     }
     if let (Some(entry), Some(board)) = (entry(descriptor), process::board())
@@ -387,6 +397,20 @@ pub fn closing(descriptor: i32) {
         let at = process::now();
         thread::tell(0, at, |ring| ring.tell(&Told::Closed { stream }, at));
     }
+}
+
+/// Whether the program has the descriptor's stream open by another one.
+fn has_another(descriptor: i32) -> bool {
+    let is_copied = |entry: &Entry| entry.copied.load(Ordering::Relaxed);
+    if !entry(descriptor).is_some_and(is_copied) {
+        return false;
+    }
+    let Some(stream) = known(descriptor) else {
+        return false;
+    };
+    let highest = HIGHEST.load(Ordering::Relaxed) as i32;
+    let mut others = (0..=highest).filter(|&other| other != descriptor);
+    others.any(|other| known(other) == Some(stream))
 }
 
 /// All descriptors of a range are about to be closed.

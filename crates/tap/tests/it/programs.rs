@@ -58,6 +58,31 @@ fn every_function_that_carries_bytes() {
     assert_eq!((heard.lost_records, heard.refused), (0, 0));
 }
 
+/// As who gives an event loop a descriptor of its own for a connection to the database.
+#[test]
+fn a_stream_is_closed_with_the_last_of_its_descriptors() {
+    let program = "import os, socket
+one, other = socket.socketpair()
+for _ in range(3):
+    copy = os.dup(one.fileno())
+    os.close(copy)
+    one.send(b'open')
+copy = os.dup(one.fileno())
+one.close()
+os.write(copy, b'still')
+os.close(copy)
+os._exit(0)";
+    let recorder = Recorder::start();
+    let mut command = Command::new("python3");
+    command.args(["-c", program]);
+    recorder.tap(&mut command);
+    assert!(output(&mut command).status.success());
+    let heard = recorder.stop();
+    let one = heard.writing("open");
+    assert_eq!(one.text(Direction::Out), "openopenopenstill");
+    assert_eq!(one.closed, 1);
+}
+
 /// One queue is full, so who connects to it without waiting has nobody at the other end yet.
 #[test]
 fn who_connects_without_waiting_is_told_to_whom() {
