@@ -89,7 +89,7 @@ fn what_a_killed_recorder_left_becomes_the_same_recording_however_often_that_is_
     let undisturbed = copy(&stage, "undisturbed");
     let began = Instant::now();
     let said = recover(&stage, &undisturbed).stdout;
-    let took = began.elapsed();
+    let mut took = began.elapsed();
     let requests = format!("{} requests", 4 * CLIENTS * ROUNDS);
     assert!(said.contains(&requests), "{said}");
     assert!(!spool(&undisturbed).exists());
@@ -104,11 +104,14 @@ fn what_a_killed_recorder_left_becomes_the_same_recording_however_often_that_is_
     let mut hits = 0;
     for percent in KILLS {
         let disturbed = copy(&stage, "disturbed");
-        for _ in 0..3 {
+        for nth in 0..3 {
             let mut recovering = recovering(&stage, &disturbed);
             if recovering.ended_within(took * percent / 100).is_none() {
                 recovering.kill();
                 hits += 1;
+            } else if nth == 0 {
+                // The machine had more to do when it was timed.
+                took = took * percent / 100;
             }
         }
         recover(&stage, &disturbed);
