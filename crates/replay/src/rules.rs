@@ -12,25 +12,23 @@ use crate::recording::Recording;
 use crate::transaction::Ask;
 
 #[derive(Debug)]
-pub enum Rules {
-    Recorded(Box<Recorded>),
-    Changed(Box<Changed>),
+pub struct Rules {
+    order: Order,
+    inserts: Inserts,
 }
 
-/// The order of a run of changed code.
 #[derive(Debug)]
-pub struct Changed {
-    retroaction: Retroaction,
-    inserts: Inserts,
+enum Order {
+    Recorded(Box<Recorded>),
+    Changed(Box<Retroaction>),
 }
 
 /// The schedule of a faithful replay.
 #[derive(Debug)]
-pub struct Recorded {
+struct Recorded {
     schedule: Schedule,
     /// Set in sequential mode: the one order in which steps are taken.
     sequence: Option<Sequence>,
-    inserts: Inserts,
 }
 
 #[derive(Debug)]
@@ -71,73 +69,70 @@ impl Rules {
             next: 0,
             ran_early: HashSet::new(),
         });
-        Self::Recorded(Box::new(Recorded {
+        Self {
             inserts: inserts(recording, &schedule),
-            schedule,
-            sequence,
-        }))
+            order: Order::Recorded(Box::new(Recorded { schedule, sequence })),
+        }
     }
 
     pub fn of_changed(retroaction: Retroaction, recording: &Recording) -> Self {
-        Self::Changed(Box::new(Changed {
+        Self {
             inserts: inserts(recording, retroaction.schedule()),
-            retroaction,
-        }))
+            order: Order::Changed(Box::new(retroaction)),
+        }
     }
 
     pub fn schedule(&self) -> &Schedule {
-        match self {
-            Self::Recorded(recorded) => &recorded.schedule,
-            Self::Changed(changed) => changed.retroaction.schedule(),
+        match &self.order {
+            Order::Recorded(recorded) => &recorded.schedule,
+            Order::Changed(changed) => changed.schedule(),
         }
     }
 
     pub fn changed(&mut self) -> Option<&mut Retroaction> {
-        match self {
-            Self::Recorded(_) => None,
-            Self::Changed(changed) => Some(&mut changed.retroaction),
+        match &mut self.order {
+            Order::Recorded(_) => None,
+            Order::Changed(changed) => Some(changed),
         }
     }
 
     pub fn may(&self, ask: Ask, recording: &Recording) -> bool {
-        match self {
-            Self::Recorded(recorded) => recorded.may(ask, recording),
-            Self::Changed(changed) => changed.may(ask, recording),
+        match &self.order {
+            Order::Recorded(recorded) => recorded.may(ask, &self.inserts, recording),
+            Order::Changed(changed) => may_if_changed(changed, ask, &self.inserts, recording),
         }
     }
 
     /// Whether a transaction may commit as soon as its statement has looked.
     pub fn commits_freely(&self, tx: Tx) -> bool {
-        match self {
-            Self::Recorded(recorded) => {
+        match &self.order {
+            Order::Recorded(recorded) => {
                 let schedule = &recorded.schedule;
                 let may = schedule.is_abandoned(tx) || schedule.may_commit_once_seen(tx);
                 may && recorded.sequence.is_none()
             }
-            Self::Changed(_) => false,
+            Order::Changed(_) => false,
         }
     }
 
     pub fn frontier(&self) -> Frontier {
-        match self {
-            Self::Recorded(recorded) => {
+        let inserts = self.inserts.count();
+        match &self.order {
+            Order::Recorded(recorded) => {
                 let next = recorded
                     .sequence
                     .as_ref()
                     .map_or(0, |sequence| sequence.next);
-                let inserts = recorded.inserts.count();
                 Frontier::Recorded(recorded.schedule.progress(), next, inserts)
             }
-            Self::Changed(changed) => {
-                Frontier::Changed(changed.retroaction.progress(), changed.inserts.count())
-            }
+            Order::Changed(changed) => Frontier::Changed(changed.progress(), inserts),
         }
     }
 
     pub fn is_finished(&self) -> bool {
-        match self {
-            Self::Recorded(recorded) => recorded.schedule.is_finished(),
-            Self::Changed(changed) => changed.retroaction.is_finished(),
+        match &self.order {
+            Order::Recorded(recorded) => recorded.schedule.is_finished(),
+            Order::Changed(changed) => changed.is_finished(),
         }
     }
 
@@ -148,9 +143,9 @@ impl Rules {
             return false;
         }
         let counts = !schedule.is_abandoned(tx);
-        match self {
-            Self::Recorded(recorded) => recorded.schedule.took_snapshot(tx),
-            Self::Changed(changed) => changed.retroaction.took_snapshot(tx),
+        match &mut self.order {
+            Order::Recorded(recorded) => recorded.schedule.took_snapshot(tx),
+            Order::Changed(changed) => changed.took_snapshot(tx),
         }
         counts
     }
@@ -160,10 +155,10 @@ impl Rules {
         let look = recording.looks().scheduled(tx, nth as usize);
         let schedule = self.schedule();
         let news = !schedule.has_ended(look) && !schedule.is_abandoned(look);
-        match self {
-            Self::Recorded(recorded) if news => recorded.schedule.committed(look),
-            Self::Changed(changed) => changed.retroaction.looked(look),
-            Self::Recorded(_) => {}
+        match &mut self.order {
+            Order::Recorded(recorded) if news => recorded.schedule.committed(look),
+            Order::Changed(changed) => changed.looked(look),
+            Order::Recorded(_) => {}
         }
         news
     }
@@ -171,74 +166,65 @@ impl Rules {
     /// What the transaction has not looked at by now, it will not.
     fn stop_looking(&mut self, tx: Tx, recording: &Recording) {
         for look in recording.looks().all(tx) {
-            match self {
-                Self::Recorded(recorded) => recorded.schedule.abandon(look),
-                Self::Changed(changed) => changed.retroaction.looked(look),
+            match &mut self.order {
+                Order::Recorded(recorded) => recorded.schedule.abandon(look),
+                Order::Changed(changed) => changed.looked(look),
             }
         }
     }
 
     /// How many lock steps that was.
     pub fn locked(&mut self, tx: Tx, statement: u32) -> u64 {
-        match self {
-            Self::Recorded(recorded) => {
+        self.inserts.done(tx, statement);
+        match &mut self.order {
+            Order::Recorded(recorded) => {
                 let before = recorded.schedule.progress().lock_steps;
                 recorded.schedule.locked(tx, statement);
-                recorded.inserts.done(tx, statement);
                 recorded.schedule.progress().lock_steps - before
             }
-            Self::Changed(changed) => {
-                changed.inserts.done(tx, statement);
-                0
-            }
+            Order::Changed(_) => 0,
         }
     }
 
     pub fn committed(&mut self, tx: Tx, recording: &Recording) {
         self.stop_looking(tx, recording);
-        match self {
-            Self::Recorded(recorded) => {
+        match &mut self.order {
+            Order::Recorded(recorded) => {
                 if !recorded.schedule.has_ended(tx) {
                     recorded.schedule.committed(tx);
                 }
                 recorded.settle(tx);
             }
-            Self::Changed(changed) => {
-                changed.retroaction.committed(tx);
-                changed.inserts.over(tx);
-            }
+            Order::Changed(changed) => changed.committed(tx),
         }
+        self.inserts.over(tx);
     }
 
     pub fn failed(&mut self, tx: Tx, recording: &Recording) {
         self.stop_looking(tx, recording);
-        match self {
-            Self::Recorded(recorded) => recorded.abandon(tx),
-            Self::Changed(changed) => {
-                changed.retroaction.failed(tx);
-                changed.inserts.over(tx);
-            }
+        match &mut self.order {
+            Order::Recorded(recorded) => recorded.abandon(tx),
+            Order::Changed(changed) => changed.failed(tx),
         }
+        self.inserts.over(tx);
     }
 
     /// The transaction will not come.
     pub fn leave(&mut self, tx: Tx, recording: &Recording) {
         self.stop_looking(tx, recording);
-        match self {
-            Self::Recorded(recorded) => recorded.abandon(tx),
-            Self::Changed(changed) => {
-                changed.retroaction.leave(tx);
-                changed.inserts.over(tx);
-            }
+        match &mut self.order {
+            Order::Recorded(recorded) => recorded.abandon(tx),
+            Order::Changed(changed) => changed.leave(tx),
         }
+        self.inserts.over(tx);
     }
 
     /// The transaction has done all but its commit, or may wait for a commit now. How many steps
     /// that was in sequential mode.
     pub fn ran(&mut self, tx: Tx, recording: &Recording) -> u64 {
-        match self {
-            Self::Recorded(recorded) => recorded.advance(Step::Run(tx)),
-            Self::Changed(_) => {
+        match &mut self.order {
+            Order::Recorded(recorded) => recorded.advance(Step::Run(tx)),
+            Order::Changed(_) => {
                 self.stop_looking(tx, recording);
                 0
             }
@@ -246,23 +232,22 @@ impl Rules {
     }
 }
 
-impl Changed {
-    fn may(&self, ask: Ask, recording: &Recording) -> bool {
-        let Self {
-            retroaction,
-            inserts,
-        } = self;
-        match ask {
-            Ask::Snapshot(tx) | Ask::Ghost(tx) => retroaction.may_take_snapshot(tx),
-            Ask::Act(tx) => retroaction.may_act(tx),
-            Ask::Commit(tx) => retroaction.may_commit(tx),
-            Ask::Look(tx, _) => retroaction.may_look(tx, recording.scheduled(ask)),
-            Ask::Insert(tx, statement) => {
-                may_insert(tx, statement, inserts, retroaction.schedule(), recording)
-            }
-            Ask::Lock(..) | Ask::Answer(_) | Ask::Given(_) => true,
-            Ask::Stop(_) => false,
+fn may_if_changed(
+    retroaction: &Retroaction,
+    ask: Ask,
+    inserts: &Inserts,
+    recording: &Recording,
+) -> bool {
+    match ask {
+        Ask::Snapshot(tx) | Ask::Ghost(tx) => retroaction.may_take_snapshot(tx),
+        Ask::Act(tx) => retroaction.may_act(tx),
+        Ask::Commit(tx) => retroaction.may_commit(tx),
+        Ask::Look(tx, _) => retroaction.may_look(tx, recording.scheduled(ask)),
+        Ask::Insert(tx, statement) => {
+            may_insert(tx, statement, inserts, retroaction.schedule(), recording)
         }
+        Ask::Lock(..) | Ask::Answer(_) | Ask::Given(_) => true,
+        Ask::Stop(_) => false,
     }
 }
 
@@ -304,7 +289,7 @@ fn may_insert(
 }
 
 impl Recorded {
-    fn may(&self, ask: Ask, recording: &Recording) -> bool {
+    fn may(&self, ask: Ask, inserts: &Inserts, recording: &Recording) -> bool {
         if let Ask::Ghost(tx) = ask {
             return self.schedule.may_take_snapshot(tx);
         }
@@ -320,8 +305,7 @@ impl Recorded {
             Ask::Lock(tx, statement) => self.schedule.may_lock(tx, statement),
             Ask::Insert(tx, statement) => {
                 let schedule = &self.schedule;
-                self.sequence.is_some()
-                    || may_insert(tx, statement, &self.inserts, schedule, recording)
+                self.sequence.is_some() || may_insert(tx, statement, inserts, schedule, recording)
             }
             Ask::Commit(tx) => self.schedule.may_commit(tx),
             Ask::Act(_) | Ask::Answer(_) | Ask::Given(_) => true,
@@ -369,7 +353,6 @@ impl Recorded {
     }
 
     fn settle(&mut self, tx: Tx) {
-        self.inserts.over(tx);
         self.advance(Step::Run(tx));
         self.advance(Step::Commit(tx));
         if let Some(sequence) = &mut self.sequence {
