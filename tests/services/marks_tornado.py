@@ -1,4 +1,5 @@
-"""Every request writes rows with its own name: Tornado, and a pool of psycopg that is smaller than the load.
+"""Every request writes rows with its own name: Tornado, and a pool of psycopg that is smaller than the load, or one
+connection of psycopg2, for which the loop waits.
 
     python marks_tornado.py PORT        the database is in DATABASE_URL
 """
@@ -8,6 +9,7 @@ import os
 import signal
 import sys
 
+import psycopg2
 import tornado.web
 from psycopg_pool import AsyncConnectionPool
 
@@ -21,9 +23,21 @@ class Mark(tornado.web.RequestHandler):
             async with pool.connection() as connection:
                 await connection.execute(INSERT, (name, 1))
                 await connection.execute(INSERT, (name, 2))
+        elif way == "blocking":
+            self.wait_for(name, (1, 2))
+        elif way == "interleaved":
+            for step in (1, 2):
+                # Another request goes on here, with the same connection.
+                await asyncio.sleep(0)
+                self.wait_for(name, (step,))
         else:
             await asyncio.gather(*[self.one(pool, name, step) for step in (1, 2)])
         self.write(name)
+
+    def wait_for(self, name, steps):
+        with self.application.connection as connection, connection.cursor() as cursor:
+            for step in steps:
+                cursor.execute(INSERT, (name, step))
 
     async def one(self, pool, name, step):
         async with pool.connection() as connection:
@@ -34,6 +48,7 @@ async def main():
     application = tornado.web.Application([(r"/(\w+)/(\S+)", Mark)])
     application.pool = AsyncConnectionPool(os.environ["DATABASE_URL"], min_size=1, max_size=3, open=False)
     await application.pool.open()
+    application.connection = psycopg2.connect(os.environ["DATABASE_URL"])
     application.listen(int(sys.argv[1]), "127.0.0.1")
     interrupted = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupted.set)

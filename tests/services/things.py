@@ -32,6 +32,14 @@ def migrate():
             "CREATE TABLE IF NOT EXISTS try (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, number serial, name text, maker text, "
             "at timestamptz DEFAULT CURRENT_TIMESTAMP, day date DEFAULT CURRENT_DATE)"
         )
+        # As tools do that make the tables which are not there.
+        with connection.transaction():
+            there = connection.execute("SELECT relname FROM pg_catalog.pg_class WHERE relname = 'maker'")
+            if there.fetchone() is None:
+                connection.execute("CREATE TABLE maker (name text PRIMARY KEY)")
+        with connection.transaction():
+            if connection.execute("SELECT name FROM maker").fetchone() is None:
+                connection.execute("INSERT INTO maker VALUES ('nobody')")
         if connection.execute("UPDATE migrating SET now = true WHERE NOT now").rowcount != 1:
             raise SystemExit("somebody else migrates")
         with connection.transaction():

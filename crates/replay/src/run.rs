@@ -407,12 +407,13 @@ impl Run {
     }
 
     /// Whether the service has pools that are as they were, and too small for requests in flight
-    /// to begin transactions as they come.
+    /// to begin transactions as they come. One that had a single connection for all of them has it
+    /// again: threads with a lock around it, or a loop that stands still while it asks.
     fn begins_in_order(&self) -> bool {
         let recording = &self.shared.recording;
-        let keeps_pools = |inside: &Inside| inside.turns.board.keeps_pools();
-        self.inside.as_ref().is_some_and(keeps_pools)
-            && sender::connections_used(recording) < connections(recording)
+        let used = sender::connections_used(recording);
+        let keeps_pools = |inside: &Inside| used == 1 || inside.turns.board.keeps_pools();
+        self.inside.as_ref().is_some_and(keeps_pools) && used < connections(recording)
     }
 
     fn sender(&self, compare: Arc<dyn Compare>) -> Sender {

@@ -1,11 +1,13 @@
 //! Which request Python works on, where a loop serves several: a context variable says so. And what
 //! code asks for the time: its frames say so ([`caller`]).
 //!
-//! The shim tells where the variable is. It is read when something is drawn or the clock is read,
-//! which is seldom; to be told at each switch of a task would cost every switch something.
+//! The shim tells where the variable is. It is read when something is drawn, the clock is read, or
+//! a driver in C writes to the database, which is seldom; to be told at each switch of a task would
+//! cost every switch something.
 //!
 //! Python's functions are found by name, once there is a Python. They are called by a thread that
-//! has Python's lock only, which [`locked`] finds out as Python itself does.
+//! has Python's lock only, which [`locked`] finds out as Python itself does, and which
+//! [`request_of_writer`] takes.
 
 mod frames;
 
@@ -20,6 +22,8 @@ type Get = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut *mut c_void) -> c
 type Size = unsafe extern "C" fn(*mut c_void) -> isize;
 type Text = unsafe extern "C" fn(*mut c_void) -> *mut c_char;
 type Count = unsafe extern "C" fn(*mut c_void);
+type Lock = unsafe extern "C" fn() -> c_int;
+type Unlock = unsafe extern "C" fn(c_int);
 
 /// The variable; its values are bytes, a number of a request, or `None`.
 static VARIABLE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
@@ -36,6 +40,8 @@ static TEXT: Symbol = Symbol::new(&[c"PyBytes_AsString"]);
 static NONE: Symbol = Symbol::new(&[c"_Py_NoneStruct"]);
 static KEEP: Symbol = Symbol::new(&[c"Py_IncRef"]);
 static RELEASE: Symbol = Symbol::new(&[c"Py_DecRef"]);
+static LOCK: Symbol = Symbol::new(&[c"PyGILState_Ensure"]);
+static UNLOCK: Symbol = Symbol::new(&[c"PyGILState_Release"]);
 
 pub use frames::{caller, caller_so_far};
 
@@ -53,6 +59,8 @@ pub unsafe fn set(variable: usize) {
         &NONE,
         &KEEP,
         &RELEASE,
+        &LOCK,
+        &UNLOCK,
     ];
     if variable == 0 {
         frames::find();
@@ -65,6 +73,11 @@ pub unsafe fn set(variable: usize) {
     // SAFETY: it is Python's, as the caller promises, and stays from here on.
     unsafe { std::mem::transmute::<*mut c_void, Count>(KEEP.address())(variable) };
     VARIABLE.store(variable, Ordering::Release);
+}
+
+/// Whether the shim has said where the variable is.
+pub fn has_variable() -> bool {
+    !VARIABLE.load(Ordering::Acquire).is_null()
 }
 
 /// The request that the thread's context says; 0: none.
@@ -88,6 +101,29 @@ pub fn request() -> u64 {
         let number = number(value);
         std::mem::transmute::<*mut c_void, Count>(RELEASE.address())(value);
         number
+    }
+}
+
+/// The same for a thread that may have given Python's lock away: a driver in C does that before it
+/// writes to the database. It takes the lock for as long as it looks.
+///
+/// The thread may hold a lock of the driver's meanwhile. Drivers take theirs without Python's, so
+/// no thread waits for the one with the other in its hands.
+pub fn request_of_writer() -> u64 {
+    if !has_variable() {
+        return 0;
+    }
+    // SAFETY: as in `request`. A thread that Python knows may take its lock where it has not got
+    // it, and gives it back as it was.
+    unsafe {
+        let own: State = std::mem::transmute(STATE_OF_THREAD.address());
+        if own().is_null() || locked() {
+            return request();
+        }
+        let before = std::mem::transmute::<*mut c_void, Lock>(LOCK.address())();
+        let request = request();
+        std::mem::transmute::<*mut c_void, Unlock>(UNLOCK.address())(before);
+        request
     }
 }
 

@@ -260,7 +260,10 @@ pub fn writes(entry: &Entry, bytes: &[u8]) {
 /// Something is about to be written to a connection of our own: says whose turn it is to who has
 /// the other end.
 pub fn put_on_board(entry: &Entry) {
-    let request = of(entry);
+    let request = match entry.told() {
+        None if is_in_loop_of_python() => python::request_of_writer(),
+        _ => of(entry),
+    };
     entry.write_for(request);
     if let (Some(line), Some(board)) = (entry.line(), process::board()) {
         board.set_turn(line, request);
@@ -445,7 +448,18 @@ pub fn draw_apart() -> Option<Draw> {
 
 /// The request that a connection of our own is written to for; 0: none, or it is not known.
 pub fn of(entry: &Entry) -> u64 {
-    entry.told().unwrap_or_else(current)
+    entry
+        .told()
+        .unwrap_or_else(|| match is_in_loop_of_python() {
+            true => entry.written_for(),
+            false => current(),
+        })
+}
+
+/// Whether the thread is one of which a shim says that it works for nobody: a loop of Python does
+/// so, which serves several requests. What it writes itself is for the context's.
+fn is_in_loop_of_python() -> bool {
+    MINE.with(|mine| mine.told.get() == Some(0)) && python::has_variable()
 }
 
 /// The request that the thread works on; 0: none, or it is not known.

@@ -373,6 +373,7 @@ fn under_read_committed_who_made_a_row_first_makes_it_again() {
         let started = "done by the service itself";
         assert!(replayed.contains(started), "{replayed}");
         assert!(!replayed.contains("refused"), "{replayed}");
+        assert!(!replayed.contains("undone"), "{replayed}");
     }
 }
 

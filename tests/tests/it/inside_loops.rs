@@ -252,6 +252,23 @@ fn handlers_of_tornado_are_known() {
     is_recorded_and_replayed("tornado", tornado, &["transaction", "gather"]);
 }
 
+/// psycopg2 waits itself, and has given Python's lock away when it writes. The service has one
+/// connection for all requests, so these go on in the order of the recording.
+#[test]
+fn a_driver_in_c_that_the_loop_waits_for_is_known() {
+    let tornado = |stage: &Stage| script(stage, "marks_tornado.py");
+    is_recorded_and_replayed("tornado-blocking", tornado, &["blocking"]);
+}
+
+#[test]
+fn requests_between_whose_transactions_a_loop_serves_others_are_known() {
+    let stage = Stage::new("tornado-interleaved", SCHEMA);
+    let service = script(&stage, "marks_tornado.py");
+    is_recorded(&stage, &service, || {
+        load(&stage, &["interleaved", "transaction"])
+    });
+}
+
 /// One task serves a connection from its beginning on.
 #[test]
 fn requests_of_sanic_are_known() {

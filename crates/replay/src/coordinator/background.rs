@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use hindcast_order::Tx;
-use hindcast_trace::{Micros, SessionId};
+use hindcast_trace::{Isolation, Micros, SessionId};
 
 use super::Coordinator;
 use crate::hold::SentOpening;
@@ -201,8 +201,14 @@ impl Coordinator {
         if opening.waited {
             self.background.waits_no_more(kind);
         }
-        if opening.sets_up || self.stopped {
+        if self.stopped {
             return Claim::Outside;
+        }
+        if opening.sets_up {
+            return match opening.begun && self.may_ask_before_ghosts() {
+                true => Claim::Later,
+                false => Claim::Outside,
+            };
         }
         self.background.seen.insert(kind);
         self.background.missed.remove(&kind);
@@ -236,6 +242,14 @@ impl Coordinator {
             return Claim::Wait(tx);
         }
         spare
+    }
+
+    /// Whether what the catalog says may be asked at the beginning of any ghost, as tools do that
+    /// look which tables there are before they make the others: it takes no snapshot from what
+    /// comes behind it.
+    fn may_ask_before_ghosts(&self) -> bool {
+        let is_free = |tx: Tx| self.recording.transaction(tx).isolation == Isolation::ReadCommitted;
+        self.does_ghosts() && self.recording.ghosts().all(is_free)
     }
 
     /// While the service starts: what it read next that begins so, if it read that before it did
