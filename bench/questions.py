@@ -8,6 +8,7 @@ each time: once for the time, and once under strace, which tells what it asks th
 pyspark in Python, Java 17 for Spark, and strace. The table is Markdown.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -67,7 +68,8 @@ def answering(engine, trace):
     """A function that answers a question, and tells how many rows that were."""
     if engine == "duckdb":
         here = duckdb.connect(config={"threads": THREADS})
-        here.execute("SET TimeZone = 'UTC'")
+        # Each question reads for itself.
+        here.execute("SET TimeZone = 'UTC'; SET enable_external_file_cache = false")
         for table in TABLES:
             here.execute(f"CREATE VIEW {table} AS FROM read_parquet('{trace}/{table}/*.parquet')")
         return lambda question: len(here.execute(question).fetchall())
@@ -75,8 +77,8 @@ def answering(engine, trace):
         from chdb.session import Session
 
         here = Session()
-        # It maps files into memory otherwise, and what it reads of them is not seen.
-        here.query(f"SET max_threads = {THREADS}, storage_file_read_method = 'pread'")
+        # It maps files into memory otherwise, and what it reads of them is not seen. Each question reads for itself.
+        here.query(f"SET max_threads = {THREADS}, storage_file_read_method = 'pread', use_parquet_metadata_cache = 0")
         for table in TABLES:
             here.query(f"CREATE VIEW {table} AS SELECT * FROM file('{trace}/{table}/*.parquet', Parquet)")
         return lambda question: len(str(here.query(question, "TabSeparated")).splitlines())
@@ -110,12 +112,13 @@ def peak(process):
     """The most memory that a process had, and those that it started, in bytes."""
     kilobytes = re.search(r"VmHWM:\s+(\d+) kB", pathlib.Path(f"/proc/{process}/status").read_text())
     children = [child for task in pathlib.Path(f"/proc/{process}/task").iterdir() for child in (task / "children").read_text().split()]
-    return int(kilobytes[1]) * 1024 + sum(map(peak, children))
+    # What has ended has none.
+    return (int(kilobytes[1]) * 1024 if kilobytes else 0) + sum(map(peak, children))
 
 
 def run(engine, trace, known, *under):
     """Rows and seconds by question, and the peak memory of all in bytes."""
-    words = [*under, sys.executable, __file__, "--answer", engine, str(trace), repr(known)]
+    words = [*under, sys.executable, __file__, "--answer", engine, str(trace), json.dumps(known)]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True)
     lines = [line.split() for line in done.stdout.splitlines() if re.fullmatch(r"\d+ \d+ [\d.]+|peak \d+", line)]
     if done.returncode or len(lines) != len(QUESTIONS) + 1:
@@ -160,7 +163,7 @@ def size(trace):
 
 def main(words):
     if words[:1] == ["--answer"]:
-        answer(words[1], pathlib.Path(words[2]), eval(words[3]))
+        answer(words[1], pathlib.Path(words[2]), json.loads(words[3]))
     trace = pathlib.Path(words[0]).resolve()
     known, total = facts(trace), size(trace)
     results = {engine: (*run(engine, trace, known), read_by(engine, trace, known)) for engine in words[1:] or ENGINES}
