@@ -186,6 +186,10 @@ pub struct RecordArgs {
     /// and card numbers
     #[arg(long)]
     pub no_default_redaction: bool,
+    /// Where requests name their user: header:NAME, cookie:NAME, field:NAME or json:/pointer. It is
+    /// the column `user_id`, by which a query finds a user's requests; a hash if it is redacted
+    #[arg(long, value_name = "RULE")]
+    pub user: Option<String>,
     /// Keep nothing of what is redacted. It is else sealed for --secrets-key, so that a replay can
     /// send it; without, what checks a password or a token diverges
     #[arg(long)]

@@ -346,7 +346,6 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                             true => b"{\"ok\":true}".to_vec(),
                             false => format!("{users:?}").into_bytes(),
                         };
-                        let (body_digest, body_bytes) = (Digest::of(&body), body.len() as u64);
                         let seconds = *ended / 1_000_000 % 60;
                         writer.record(Record::Request(Request {
                             id: Id::new(recorder, done + plan.request as u64 + 1),
@@ -363,6 +362,7 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                                 false => Vec::new(),
                             },
                             caller_traceparent: None,
+                            user_id: None,
                             clock: Vec::new(),
                             secrets: Default::default(),
                             calls: Vec::new(),
@@ -370,15 +370,15 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                                 status: 200,
                                 headers: vec![
                                     ("content-type".into(), b"application/json".to_vec()),
-                                    ("content-length".into(), body_bytes.to_string().into_bytes()),
+                                    ("content-length".into(), body.len().to_string().into_bytes()),
                                     (
                                         "date".into(),
                                         format!("Thu, 09 Oct 2025 08:53:{seconds:02} GMT")
                                             .into_bytes(),
                                     ),
                                 ],
-                                body_digest,
-                                body_bytes,
+                                body_digest: Digest::of(&body),
+                                body_bytes: body.len() as u64,
                                 body: Some(body),
                             },
                         }));

@@ -40,6 +40,9 @@ pub struct Request {
     /// it asked since the request that ended before, on behalf of none.
     #[serde(deserialize_with = "or_empty")]
     pub calls: Vec<Call>,
+    /// Who sent it, by what the recorder was told to know users by; a hash if that is redacted.
+    #[serde(deserialize_with = "or_empty")]
+    pub user_id: Option<String>,
 }
 
 /// What was taken out of a request, or of the bytes of a transaction, as it was recorded.

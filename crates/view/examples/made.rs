@@ -5,8 +5,9 @@
 //! ```
 //!
 //! 64 clients list and subscribe for as long as the requests take at 4000 a second; some of them
-//! subscribe twice at the same time, which is the race that a page should show. The same numbers
-//! give the same recording. A folder with a trace in it is only read.
+//! subscribe twice at the same time, which is the race that a page should show. Whoever of a
+//! million users comes stays for some fifty requests, among twenty thousand others. The same
+//! numbers give the same recording. A folder with a trace in it is only read.
 
 use std::error::Error;
 use std::path::Path;
@@ -17,6 +18,11 @@ use hindcast_view::{Filter, Lanes, Levels, Progress, Question, StatusClass, load
 
 const CLIENTS: u64 = 64;
 const RATE: u64 = 4000;
+const USERS: u64 = 1_000_000;
+/// Users who are there at the same time.
+const VISITORS: usize = 20_000;
+/// Requests of a visit, on average.
+const VISIT: u64 = 50;
 const BEGUN: Micros = 1_795_233_600_000_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -82,15 +88,22 @@ fn make(location: &Location, requests: u64) -> Result<(), Box<dyn Error>> {
         transactions: 0,
         xid: 700,
         pending: Vec::new(),
+        visitors: Vec::new(),
     };
     for number in 1..=requests {
         service.request(&writer, number);
-        while writer.status().buffered_records > 300_000 {
+        while behind(&writer) {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
     writer.close()?;
     Ok(())
+}
+
+/// Whether what is made up takes memory, or the disk, until it is in Parquet.
+fn behind(writer: &Writer) -> bool {
+    let status = writer.status();
+    status.buffered_records > 300_000 || status.segments_waiting > 2
 }
 
 struct Service {
@@ -100,6 +113,7 @@ struct Service {
     xid: u64,
     /// Writers that may still run, with their ends.
     pending: Vec<(u64, Micros)>,
+    visitors: Vec<u64>,
 }
 
 impl Service {
@@ -108,7 +122,7 @@ impl Service {
         let arrived = BEGUN + (number * every) as Micros + self.random.below(every) as Micros;
         let id = Id::new(self.recorder, number);
         let subscribes = self.random.below(10) == 0;
-        let (user, forum) = (self.random.below(5000), self.random.below(1000));
+        let (user, forum) = (self.visitor(), self.random.below(1000));
         let mut at = arrived + 150 + self.random.below(400) as Micros;
         let shapes: &[u32] = if subscribes { &[2, 3] } else { &[1] };
         for shape in shapes {
@@ -125,12 +139,25 @@ impl Service {
             (false, true) => 201,
             (false, false) => 200,
         };
-        writer.record(Record::Request(request(
-            id,
-            (arrived, ended),
-            (method, target),
-            status,
-        )));
+        let mut made = request(id, (arrived, ended), (method, target), status, user);
+        // A tracer samples one in a hundred.
+        if self.random.below(100) == 0 {
+            let [high, low, span] = std::array::from_fn(|_| self.random.below(u64::MAX));
+            made.caller_traceparent = Some(format!("00-{high:016x}{low:016x}-{span:016x}-01"));
+        }
+        writer.record(Record::Request(made));
+    }
+
+    fn visitor(&mut self) -> u64 {
+        if self.visitors.len() < VISITORS {
+            self.visitors.push(self.random.below(USERS));
+        }
+        let place = self.random.below(self.visitors.len() as u64) as usize;
+        let user = self.visitors[place];
+        if self.random.below(VISIT) == 0 {
+            self.visitors[place] = self.random.below(USERS);
+        }
+        user
     }
 
     /// Returns its end.
@@ -187,6 +214,7 @@ fn request(
     (arrived, ended): (Micros, Micros),
     (method, target): (&str, String),
     status: u16,
+    user: u64,
 ) -> Request {
     let body = format!("{{\"target\":\"{target}\",\"ok\":{}}}", status < 400);
     Request {
@@ -201,6 +229,7 @@ fn request(
         ],
         body: Vec::new(),
         caller_traceparent: None,
+        user_id: Some(format!("{user}")),
         clock: Vec::new(),
         secrets: Secrets::None,
         calls: Vec::new(),

@@ -113,6 +113,8 @@ fn secrets_that_are_only_carried_do_not_keep_a_replay_from_being_faithful() {
         "column:comment_author_email",
         "--redact",
         "column:comment_content",
+        "--user",
+        "cookie:sid",
     ];
     let recorded = record(&stage, &[&RULES[..], &columns].concat());
     assert!(
@@ -140,6 +142,7 @@ fn secrets_that_are_only_carried_do_not_keep_a_replay_from_being_faithful() {
         "{page}"
     );
     assert!(page.contains("theme=dark; sid=redacted-"), "{page}");
+    assert!(page.contains("\nuser redacted-"), "{page}");
 
     stage.replay_app(&service(&stage), &[]).assert_code(0);
     let trace = stage.trace().display().to_string();
@@ -211,7 +214,11 @@ fn the_switch_turns_redaction_off_and_a_wrong_rule_is_refused() {
     let rules = stage.folder().join("rules");
     fs::write(&rules, "field:pin\nfield\n").expect("written");
     let rules = rules.display().to_string();
-    for wrong in [["--redact", "body:x"], ["--redact-file", &rules]] {
+    for wrong in [
+        ["--user", "cards"],
+        ["--redact", "body:x"],
+        ["--redact-file", &rules],
+    ] {
         let url = stage.database_url();
         let mut command = vec![
             "record",

@@ -57,6 +57,9 @@ pub fn request_page(
     if let Some(caller) = &request.caller_traceparent {
         let _ = writeln!(page, "caller's traceparent {}", cut(caller, 80));
     }
+    if let Some(user) = &request.user_id {
+        let _ = writeln!(page, "user {}", cut(user, 80));
+    }
     if !redacted.is_empty() {
         let _ = writeln!(page, "redacted by {}", redacted.join(", "));
     }

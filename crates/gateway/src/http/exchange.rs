@@ -174,6 +174,7 @@ impl Exchange {
             headers: recorded,
             body: Vec::new(),
             caller_traceparent: caller,
+            user_id: None,
             clock: Vec::new(),
             secrets: Default::default(),
             calls: Vec::new(),

@@ -100,6 +100,7 @@ mod tests {
             headers: Vec::new(),
             body: Vec::new(),
             caller_traceparent: None,
+            user_id: None,
             response: Response::Broken {
                 reason: String::new(),
             },

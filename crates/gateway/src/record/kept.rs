@@ -42,6 +42,8 @@ pub(super) struct About {
     pub redaction_key: [u8; 32],
     /// What is redacted is kept, sealed for who reads the spool.
     pub keeps_secrets: bool,
+    /// Where requests name their users.
+    pub users: Vec<String>,
     /// Digests of values are under this.
     pub values_key: Option<ValuesKey>,
     /// What it sees was committed before the recording.

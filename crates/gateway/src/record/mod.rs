@@ -99,6 +99,8 @@ pub struct RecordOptions {
     pub moments: bool,
     /// What is left out of the recording.
     pub redact: Rules,
+    /// Where requests name their users, if anywhere; see [`Rules::for_users`].
+    pub users: Rules,
     /// The statements of transactions are kept with their values where they are no longer than
     /// this.
     pub values_max: usize,
@@ -141,6 +143,7 @@ impl RecordOptions {
             limits: Limits::default(),
             moments: false,
             redact: Rules::default(),
+            users: Rules::default(),
             values_max: 0,
             sealer: None,
             spool_for: None,
@@ -159,6 +162,7 @@ impl RecordOptions {
         let keeps_secrets = self.sealer.is_some();
         let values = self.values_key()?;
         let redactor = Redactor::with_key(self.redact.clone(), &key);
+        let redactor = redactor.knowing_users_by(self.users.clone());
         let redactor = Arc::new(redactor.keeping(self.sealer.take()));
         Ok(Redaction {
             redactor,
@@ -429,6 +433,7 @@ fn about(
         limits: options.limits,
         redaction_key: redaction.key,
         keeps_secrets: redaction.keeps_secrets,
+        users: options.users.texts().map(str::to_owned).collect(),
         values_key: redaction.values.as_ref().map(|(key, _)| *key),
         beginning: beginning.snapshot().clone(),
         flush_interval_us: options.writer.flush_interval.as_micros() as u64,

@@ -233,8 +233,9 @@ impl Conversion {
         let rules = Rules::read(&recorder.redacted).expect("what was a rule is one");
         let sealer = about.keeps_secrets.then(|| Sealer::new(&secret.public()));
         let sealer = sealer.transpose().map_err(ResumeError::Seal)?;
-        let redactor = Redactor::with_key(rules, &about.redaction_key).keeping(sealer);
-        let redactor = Arc::new(redactor);
+        let users = Rules::read(&about.users).expect("what was a rule is one");
+        let redactor = Redactor::with_key(rules, &about.redaction_key);
+        let redactor = Arc::new(redactor.knowing_users_by(users).keeping(sealer));
         let host = RecordingHost {
             board: None,
             told: None,

@@ -38,6 +38,7 @@ impl Redactor {
             arrived: 0,
             ended: 0,
             caller_traceparent: None,
+            user_id: None,
             clock: Vec::new(),
             secrets: Default::default(),
             calls: Vec::new(),

@@ -50,6 +50,8 @@ const OPAQUE: &str = "its body cannot be looked into for what is to be redacted:
 #[derive(Clone, Debug)]
 pub struct Redactor {
     rules: Rules,
+    /// Finds who sent a request; empty if nobody asked.
+    users: Rules,
     key: Key,
     /// Keeps what is taken out of requests and transactions, for who has the key.
     sealer: Option<Arc<Sealer>>,
@@ -67,6 +69,7 @@ impl Redactor {
     pub fn new(rules: Rules) -> Self {
         Self {
             rules,
+            users: Rules::default(),
             key: Key::random(),
             sealer: None,
         }
@@ -88,17 +91,34 @@ impl Redactor {
         }
     }
 
+    /// A request has the first value that these find as its user.
+    pub fn knowing_users_by(self, users: Rules) -> Self {
+        Self { users, ..self }
+    }
+
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// Takes the secrets out of a request, and out of its response but for the body. Without its
-    /// body, if that cannot be looked into, a request cannot be sent again: it counts as not
-    /// recorded.
+    /// Takes the secrets out of a request, and out of its response but for the body, and finds its
+    /// user in what is left: who is redacted is a hash. Without its body, if that cannot be looked
+    /// into, a request cannot be sent again: it counts as not recorded.
     pub fn request(&self, request: &mut Request) {
-        if self.rules.is_empty() {
-            return;
+        if !self.rules.is_empty() {
+            self.redact(request);
         }
+        request.user_id = self.user_of(request);
+    }
+
+    fn user_of(&self, request: &Request) -> Option<String> {
+        if self.users.is_empty() {
+            return None;
+        }
+        let found = self.users.secrets_in(request).into_iter().next()?;
+        Some(String::from_utf8_lossy(&found).into_owned())
+    }
+
+    fn redact(&self, request: &mut Request) {
         let sealer = self.sealer.as_deref();
         let found = sealer.filter(|_| !self.rules.applied_to_request(request).is_empty());
         request.secrets = found.map_or(Secrets::None, |sealer| sealer.seal(request));
@@ -236,7 +256,7 @@ impl Rules {
         sql::server_bytes(bytes, self, &With::Mask)
     }
 
-    /// The secrets in a request that is as it came.
+    /// What these rules find in a request: in its headers, then in its body, then in its target.
     pub fn secrets_in(&self, request: &Request) -> Vec<Vec<u8>> {
         let secrets = RefCell::default();
         let with = With::Collect(&secrets);

@@ -133,6 +133,18 @@ impl Rules {
         Ok(rules)
     }
 
+    /// One rule that says where a request names its user.
+    pub fn for_users(text: &str) -> Result<Self, RuleError> {
+        let rules = Self::read([text])?;
+        match rules.rules[0].0 {
+            Rule::Column(_) | Rule::Cards => Err(RuleError {
+                given: text.to_owned(),
+                problem: "say header:NAME, cookie:NAME, field:NAME or json:/pointer",
+            }),
+            _ => Ok(rules),
+        }
+    }
+
     /// One per line; empty lines and those that begin with `#` do not count.
     pub fn add_lines(&mut self, text: &str) -> Result<(), RuleError> {
         let lines = text.lines().map(str::trim);

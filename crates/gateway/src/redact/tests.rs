@@ -5,9 +5,8 @@ use super::*;
 
 fn redactor(rules: &[&str]) -> Redactor {
     Redactor {
-        sealer: None,
-        rules: Rules::read(rules).unwrap(),
         key: Key::of(b"a key"),
+        ..Redactor::new(Rules::read(rules).unwrap())
     }
 }
 
@@ -26,6 +25,7 @@ fn request(target: &str, given: &[(&str, &str)], body: &str) -> Request {
         headers: headers(given),
         body: body.as_bytes().to_vec(),
         caller_traceparent: None,
+        user_id: None,
         clock: Vec::new(),
         secrets: Default::default(),
         calls: Vec::new(),
@@ -312,5 +312,43 @@ fn skeleton(value: &serde_json::Value) -> serde_json::Value {
         Value::String(_) => "".into(),
         Value::Number(_) => 0.into(),
         other => other.clone(),
+    }
+}
+
+#[test]
+fn a_request_has_its_user_and_a_hash_of_one_who_is_redacted() {
+    let user = |redact: &[&str], by: &str| {
+        let given = [
+            ("cookie", "lang=en; sid=ab12"),
+            ("x-user", "17"),
+            ("content-type", "application/json"),
+        ];
+        let mut asked = request(
+            "/cart?user=18",
+            &given,
+            r#"{"who": {"id": 19}, "user": "a b"}"#,
+        );
+        let users = Rules::for_users(by).unwrap();
+        redactor(redact).knowing_users_by(users).request(&mut asked);
+        asked.user_id.map(|user| shown(user.as_bytes()))
+    };
+    for (by, expected) in [
+        ("header:X-User", Some("17")),
+        ("cookie:sid", Some("ab12")),
+        ("json:/who/id", Some("19")),
+        // The body comes before the query.
+        ("field:user", Some("a b")),
+        ("header:x-nobody", None),
+    ] {
+        assert_eq!(user(&[], by).as_deref(), expected, "{by}");
+    }
+    assert_eq!(user(&["cookie:*"], "cookie:sid").as_deref(), Some("#"));
+    // What it was is not known to who gives a part of a recording away.
+    let mut given = request("/", &[], "");
+    given.user_id = Some("17".to_owned());
+    redactor(&[]).request(&mut given);
+    assert_eq!(given.user_id, None);
+    for wrong in ["cards", "column:user", "17"] {
+        assert!(Rules::for_users(wrong).is_err(), "{wrong}");
     }
 }

@@ -24,6 +24,7 @@ fn recorded(target: &str, sent: &[(&str, &str)], given: &[(&str, &str)], body: &
         headers: headers(sent),
         body: Vec::new(),
         caller_traceparent: None,
+        user_id: None,
         response: Response::Answered {
             status: 200,
             headers: headers(given),

@@ -113,6 +113,7 @@ impl Written {
             headers: Vec::new(),
             body: Vec::new(),
             caller_traceparent: None,
+            user_id: None,
             clock: Vec::new(),
             secrets: Default::default(),
             calls: Vec::new(),

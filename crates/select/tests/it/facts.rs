@@ -63,6 +63,7 @@ impl Recording {
             headers: Vec::new(),
             body: Vec::new(),
             caller_traceparent: None,
+            user_id: None,
             clock: Vec::new(),
             secrets: Default::default(),
             calls: Vec::new(),

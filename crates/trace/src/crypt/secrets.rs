@@ -183,6 +183,7 @@ mod tests {
             headers: vec![("authorization".to_owned(), b"Basic \xff".to_vec())],
             body: b"password=hunter2".to_vec(),
             caller_traceparent: None,
+            user_id: None,
             response: Response::Broken {
                 reason: String::new(),
             },

@@ -50,6 +50,8 @@ pub(crate) struct Column {
     pub packing: Packing,
     /// Minimum and maximum per row group, so that a range can leave row groups out.
     pub statistics: bool,
+    /// A Bloom filter per row group, so that a value can leave row groups out.
+    pub looked_up: bool,
     /// Large and rarely wanted: left unread by lean scans.
     pub bulky: bool,
 }
@@ -66,6 +68,7 @@ impl Column {
             presence: Presence::Required,
             packing,
             statistics: false,
+            looked_up: false,
             bulky: false,
         }
     }
@@ -83,6 +86,10 @@ impl Column {
     }
     pub const fn with_statistics(mut self) -> Self {
         self.statistics = true;
+        self
+    }
+    pub const fn looked_up(mut self) -> Self {
+        self.looked_up = true;
         self
     }
     pub const fn bulky(mut self) -> Self {

@@ -26,6 +26,9 @@ const GROUP_ROWS_MAX: usize = 128 << 10;
 const GROUP_BYTES_MAX: usize = 32 << 20;
 /// Chosen by measurement, see `docs/trace-format.md`.
 const ZSTD_LEVEL: i32 = 3;
+/// How many of the row groups without a value its Bloom filter lets through. As many distinct
+/// values as rows then take a byte each; with fewer the filter is folded.
+const LOOKED_UP_IN_VAIN: f64 = 0.03;
 /// Values are handed to the column writer in portions of this many levels.
 const PORTION: usize = 4096;
 
@@ -91,6 +94,11 @@ impl<T: Table, W: Write + Send> TableWriter<T, W> {
             if column.statistics {
                 properties = properties
                     .set_column_statistics_enabled(path.clone(), EnabledStatistics::Chunk);
+            }
+            if column.looked_up {
+                properties = properties
+                    .set_column_bloom_filter_max_ndv(path.clone(), GROUP_ROWS_MAX as u64)
+                    .set_column_bloom_filter_fpp(path.clone(), LOOKED_UP_IN_VAIN);
             }
             let dictionary = match column.packing {
                 Packing::Dictionary => true,

@@ -15,9 +15,9 @@ impl Table for Requests {
     const COLUMNS: &'static [Column] = &[
         Column::new("id", Kind::Int64, Packing::Delta).with_statistics(),
         Column::new("arrived", Kind::Timestamp, Packing::Delta).with_statistics(),
-        Column::new("duration_us", Kind::Int64, Packing::Delta),
+        Column::new("duration_us", Kind::Int64, Packing::Delta).with_statistics(),
         Column::new("method", Kind::Text, Packing::Dictionary),
-        Column::new("target", Kind::Text, Packing::Plain),
+        Column::new("target", Kind::Text, Packing::Plain).looked_up(),
         Column::new("name", Kind::Text, Packing::Dictionary)
             .of("headers")
             .bulky(),
@@ -27,9 +27,13 @@ impl Table for Requests {
         Column::new("body", Kind::Binary, Packing::Plain)
             .optional()
             .bulky(),
-        Column::new("caller_traceparent", Kind::Text, Packing::Plain).optional(),
+        Column::new("caller_traceparent", Kind::Text, Packing::Plain)
+            .optional()
+            .looked_up(),
         Column::new("outcome", Kind::Text, Packing::Dictionary),
-        Column::new("status", Kind::UInt16, Packing::Dictionary).optional(),
+        Column::new("status", Kind::UInt16, Packing::Dictionary)
+            .optional()
+            .with_statistics(),
         Column::new("name", Kind::Text, Packing::Dictionary)
             .of("response_headers")
             .bulky(),
@@ -64,6 +68,9 @@ impl Table for Requests {
         Column::new("received", Kind::Binary, Packing::Plain)
             .of(CALLS)
             .bulky(),
+        Column::new("user_id", Kind::Text, Packing::Dictionary)
+            .optional()
+            .looked_up(),
     ];
     const ID: Option<usize> = Some(0);
     const TIME: Option<usize> = Some(1);
@@ -119,6 +126,7 @@ impl Table for Requests {
         columns.optional_bytes(Some(row.clock.as_slice()).filter(|clock| !clock.is_empty()));
         columns.optional_bytes(row.secrets.sealed());
         shred_calls(row, columns);
+        columns.optional_bytes(row.user_id.as_deref().map(str::as_bytes));
     }
 
     fn assemble(columns: &mut RowReader<'_>) -> Result<Request, Malformed> {
@@ -145,6 +153,7 @@ impl Table for Requests {
         let clock = columns.bytes();
         let secrets = columns.optional_bytes();
         let calls = assemble_calls(arrived, columns)?;
+        let user_id = columns.optional_text()?;
         let response = match kind.ok_or_else(|| missing("an outcome"))? {
             Kept::Answered => Response::Answered {
                 status: status.ok_or_else(|| missing("a status"))? as u16,
@@ -173,6 +182,7 @@ impl Table for Requests {
             clock,
             secrets: secrets.map_or(Secrets::None, Secrets::Sealed),
             calls,
+            user_id,
         })
     }
 }

@@ -29,7 +29,7 @@ impl Table for Transactions {
             .with_statistics(),
         Column::new("attribution", Kind::Text, Packing::Dictionary).optional(),
         Column::new("began", Kind::Timestamp, Packing::Delta).with_statistics(),
-        Column::new("duration_us", Kind::Int64, Packing::Delta),
+        Column::new("duration_us", Kind::Int64, Packing::Delta).with_statistics(),
         Column::new("isolation", Kind::Text, Packing::Dictionary),
         Column::new("snapshot_xmax", Kind::Int64, Packing::Delta).optional(),
         Column::new("snapshot_xmin_below", Kind::Int64, Packing::Dictionary).optional(),
@@ -39,12 +39,14 @@ impl Table for Transactions {
             Packing::Dictionary,
         )
         .list(),
-        Column::new("xid", Kind::Int64, Packing::Delta).optional(),
+        Column::new("xid", Kind::Int64, Packing::Delta)
+            .optional()
+            .with_statistics(),
         Column::new("subxids", Kind::Int64, Packing::Delta).list(),
-        Column::new("outcome", Kind::Text, Packing::Dictionary),
+        Column::new("outcome", Kind::Text, Packing::Dictionary).with_statistics(),
         Column::new("prepared_gid", Kind::Text, Packing::Plain).optional(),
         Column::new("now_offset_us", Kind::Int64, Packing::Delta).optional(),
-        Column::new("shape", Kind::UInt32, Packing::Dictionary),
+        Column::new("shape", Kind::UInt32, Packing::Dictionary).with_statistics(),
         Column::new("result_digest", Kind::UInt32, Packing::WhateverIsSmaller),
         Column::new("result_rows", Kind::Int64, Packing::Dictionary),
         Column::new("statement", Kind::UInt32, Packing::Dictionary).of("locks"),

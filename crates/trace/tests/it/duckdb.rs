@@ -155,6 +155,7 @@ for table in ["requests", "transactions", "shapes", "gaps", "bases", "recorders"
                clock BLOB
                secrets BLOB
                calls STRUCT(peer VARCHAR, flags USMALLINT, offset_us BIGINT, duration_us BIGINT, sent BLOB, received BLOB)[]
+               user_id VARCHAR
             transactions
                id BIGINT
                session BIGINT

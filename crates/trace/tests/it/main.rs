@@ -6,6 +6,7 @@ mod disk_full;
 mod duckdb;
 mod encrypted;
 mod kill;
+mod looked_up;
 mod memory;
 mod prune;
 mod recording;

@@ -129,6 +129,8 @@ fn of_request(index: &Index, names: &Names, request: &Request) -> Value {
     ];
     attributes.extend(query.map(|query| attribute("url.query", query.into())));
     attributes.extend(status.map(|it| attribute("http.response.status_code", it.into())));
+    let user = request.user_id.as_deref();
+    attributes.extend(user.map(|user| attribute("user.id", user.into())));
     let mut span = json!({
         "traceId": names.trace(request.id, Some(request.id)),
         "spanId": request_span(request.id),

@@ -47,6 +47,7 @@ impl Made {
             headers: vec![("accept".to_owned(), b"*/*".to_vec())],
             body: Vec::new(),
             caller_traceparent: None,
+            user_id: None,
             response: match status {
                 0 => Response::Broken {
                     reason: "the client went away".to_owned(),

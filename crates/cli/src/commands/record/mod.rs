@@ -265,6 +265,10 @@ fn options(args: &RecordArgs) -> Result<RecordOptions, CliError> {
         options.values_max = VALUES_MAX;
     }
     options.redact = redaction(args)?;
+    if let Some(rule) = &args.user {
+        let wrong = |error: RuleError| CliError::usage(format!("--user: {error}"));
+        options.users = Rules::for_users(rule).map_err(wrong)?;
+    }
     if keeps_secrets(args, &options.redact) {
         let sealer = Sealer::new(&key::for_secrets(&args.trace)?);
         let error = |error| CliError::because("what is redacted cannot be sealed", &error);

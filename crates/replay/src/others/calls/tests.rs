@@ -38,6 +38,7 @@ fn request(id: u64) -> Request {
         headers: Vec::new(),
         body: Vec::new(),
         caller_traceparent: None,
+        user_id: None,
         response: hindcast_trace::Response::Unrecorded {
             reason: String::new(),
         },

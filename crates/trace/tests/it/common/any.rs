@@ -83,7 +83,13 @@ pub fn request() -> impl Strategy<Value = Request> {
         line,
         headers(),
         bytes(),
-        (response(), bytes(), option::of(bytes()), vec(call(), 0..3)),
+        (
+            response(),
+            bytes(),
+            option::of(bytes()),
+            vec(call(), 0..3),
+            option::of(any::<String>()),
+        ),
     )
         .prop_map(
             |(
@@ -93,7 +99,7 @@ pub fn request() -> impl Strategy<Value = Request> {
                 (method, target, caller_traceparent),
                 headers,
                 body,
-                (response, clock, secrets, calls),
+                (response, clock, secrets, calls, user_id),
             )| Request {
                 id,
                 arrived,
@@ -107,6 +113,7 @@ pub fn request() -> impl Strategy<Value = Request> {
                 clock,
                 secrets: secrets.map_or(Secrets::None, Secrets::Sealed),
                 calls,
+                user_id,
             },
         )
 }

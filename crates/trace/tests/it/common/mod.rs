@@ -54,6 +54,7 @@ pub fn request(recorder: u16, sequence: u64) -> Request {
         ],
         body: Vec::new(),
         caller_traceparent: None,
+        user_id: None,
         clock: Vec::new(),
         secrets: Default::default(),
         calls: Vec::new(),
