@@ -24,6 +24,7 @@ type Text = unsafe extern "C" fn(*mut c_void) -> *mut c_char;
 type Count = unsafe extern "C" fn(*mut c_void);
 type Lock = unsafe extern "C" fn() -> c_int;
 type Unlock = unsafe extern "C" fn(c_int);
+type Ends = unsafe extern "C" fn() -> c_int;
 
 /// The variable; its values are bytes, a number of a request, or `None`.
 static VARIABLE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
@@ -42,6 +43,8 @@ static KEEP: Symbol = Symbol::new(&[c"Py_IncRef"]);
 static RELEASE: Symbol = Symbol::new(&[c"Py_DecRef"]);
 static LOCK: Symbol = Symbol::new(&[c"PyGILState_Ensure"]);
 static UNLOCK: Symbol = Symbol::new(&[c"PyGILState_Release"]);
+/// Its first name is of Python 3.13.
+static ENDS: Symbol = Symbol::new(&[c"Py_IsFinalizing", c"_Py_IsFinalizing"]);
 
 pub use frames::{caller, caller_so_far};
 
@@ -61,6 +64,7 @@ pub unsafe fn set(variable: usize) {
         &RELEASE,
         &LOCK,
         &UNLOCK,
+        &ENDS,
     ];
     if variable == 0 {
         frames::find();
@@ -108,7 +112,8 @@ pub fn request() -> u64 {
 /// writes to the database. It takes the lock for as long as it looks.
 ///
 /// The thread may hold a lock of the driver's meanwhile. Drivers take theirs without Python's, so
-/// no thread waits for the one with the other in its hands.
+/// no thread waits for the one with the other in its hands. A Python that ends gives its lock to
+/// nobody any more.
 pub fn request_of_writer() -> u64 {
     if !has_variable() {
         return 0;
@@ -119,6 +124,9 @@ pub fn request_of_writer() -> u64 {
         let own: State = std::mem::transmute(STATE_OF_THREAD.address());
         if own().is_null() || locked() {
             return request();
+        }
+        if std::mem::transmute::<*mut c_void, Ends>(ENDS.address())() != 0 {
+            return 0;
         }
         let before = std::mem::transmute::<*mut c_void, Lock>(LOCK.address())();
         let request = request();

@@ -261,7 +261,7 @@ pub fn writes(entry: &Entry, bytes: &[u8]) {
 /// the other end.
 pub fn put_on_board(entry: &Entry) {
     let request = match entry.told() {
-        None if is_in_loop_of_python() => python::request_of_writer(),
+        None if entry.leads_to_database() && is_in_loop_of_python() => python::request_of_writer(),
         _ => of(entry),
     };
     entry.write_for(request);

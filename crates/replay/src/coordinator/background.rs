@@ -85,6 +85,9 @@ pub struct Background {
     /// Since it has, it was waited for in vain.
     missed: HashSet<Kind>,
     waiting: HashMap<Kind, usize>,
+    /// What the catalog says may be asked at the beginning of any ghost, as tools do that look
+    /// which tables there are before they make others: it takes no snapshot from what comes behind.
+    may_ask_before: bool,
     /// When the service found jobs originally that it has been given by others than the database.
     handed: BTreeSet<Micros>,
 }
@@ -134,6 +137,9 @@ impl Background {
             }
             sessions.entry(kind).or_default().insert(ghost.session);
         }
+        let reads_committed =
+            |tx: Tx| recording.transaction(tx).isolation == Isolation::ReadCommitted;
+        background.may_ask_before = recording.ghosts().all(reads_committed);
         background.taking.extend(found.intersection(&empty));
         let sessions = sessions.into_iter();
         background.sessions = sessions.map(|(kind, own)| (kind, own.len())).collect();
@@ -205,7 +211,8 @@ impl Coordinator {
             return Claim::Outside;
         }
         if opening.sets_up {
-            return match opening.begun && self.may_ask_before_ghosts() {
+            let may_be_ghost = self.does_ghosts() && self.background.may_ask_before;
+            return match opening.begun && may_be_ghost {
                 true => Claim::Later,
                 false => Claim::Outside,
             };
@@ -242,14 +249,6 @@ impl Coordinator {
             return Claim::Wait(tx);
         }
         spare
-    }
-
-    /// Whether what the catalog says may be asked at the beginning of any ghost, as tools do that
-    /// look which tables there are before they make the others: it takes no snapshot from what
-    /// comes behind it.
-    fn may_ask_before_ghosts(&self) -> bool {
-        let is_free = |tx: Tx| self.recording.transaction(tx).isolation == Isolation::ReadCommitted;
-        self.does_ghosts() && self.recording.ghosts().all(is_free)
     }
 
     /// While the service starts: what it read next that begins so, if it read that before it did
