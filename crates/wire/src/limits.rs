@@ -34,8 +34,9 @@ pub const PREPARED_MAX: usize = 1 << 16;
 /// Statement texts that a session's prepared statements keep, for ghosts.
 pub const PREPARED_BYTES_MAX: usize = 16 << 20;
 
-/// Fingerprint text of one statement; what is longer is cut and told apart by its hash.
-pub const FINGERPRINT_BYTES_MAX: usize = 4 << 10;
+/// Fingerprint text of one statement; of what is longer the middle is cut out, and it is told apart
+/// by its hash. What an ORM asks of tables that it joins takes 5 to 10 KiB.
+pub const FINGERPRINT_BYTES_MAX: usize = 16 << 10;
 
 /// Tokens of one statement that are looked at; of one with more (rows of values) the middle is
 /// skipped over.
@@ -54,7 +55,7 @@ pub const UNKNOWN_TABLES_MAX: usize = 64;
 pub const SCRIPT_CACHE_BYTES: usize = 16 << 20;
 
 /// A text longer than this is not kept in the cache: it is hardly ever repeated.
-pub const CACHED_TEXT_BYTES_MAX: usize = 16 << 10;
+pub const CACHED_TEXT_BYTES_MAX: usize = 32 << 10;
 
 /// What one session keeps of either direction, by default, for aborted transactions and ghosts.
 pub const KEPT_BYTES: usize = 1 << 20;

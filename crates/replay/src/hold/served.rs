@@ -39,6 +39,8 @@ struct Recorded {
     /// send it as a text now, and the other way round. `None` where a portal was not described,
     /// and for a text of several statements.
     description: Option<Bytes>,
+    /// What a cursor was described as before that, which a driver asks of one that it has declared.
+    cursor: Option<Bytes>,
     messages: Bytes,
     failed: bool,
     /// The server failed before anything came of it: while it prepared or bound, or as the first
@@ -51,6 +53,10 @@ struct Recorded {
 }
 
 impl Recorded {
+    fn describe(&mut self) -> Option<Bytes> {
+        self.cursor.take().or_else(|| self.described())
+    }
+
     /// What a portal is described as. A driver that has run a statement several times does not ask
     /// for that any more, as pgjdbc; on another connection it may be the first time. What writes
     /// and gave no rows has none, and what failed is not read that far.
@@ -75,6 +81,7 @@ impl Recorded {
     fn rest(description: Option<Bytes>, messages: Bytes, status: Status) -> Self {
         Self {
             description,
+            cursor: None,
             messages,
             failed: false,
             bare: false,
@@ -256,7 +263,7 @@ impl Served {
                 server::close_complete(out);
                 Progress::Continues
             }
-            client::DESCRIBE => match self.results.front().and_then(Recorded::described) {
+            client::DESCRIBE => match self.results.front_mut().and_then(Recorded::describe) {
                 Some(description) => {
                     out.put_slice(&description);
                     Progress::Continues
@@ -351,13 +358,25 @@ fn next_message(bytes: &mut Bytes) -> Option<Bytes> {
 fn results(mut bytes: Bytes) -> VecDeque<Recorded> {
     let mut found = VecDeque::new();
     let mut batch = Vec::new();
+    let mut cursor = None;
     while let Some(message) = next_message(&mut bytes) {
         if message[0] != server::READY_FOR_QUERY {
             batch.push(message);
             continue;
         }
         let status = server::parse_ready_for_query(&message[5..]).unwrap_or(Status::Idle);
-        found.extend(of_batch(std::mem::take(&mut batch), status));
+        match &batch[..] {
+            [only] if matches!(only[0], server::ROW_DESCRIPTION | server::NO_DATA) => {
+                cursor = batch.pop();
+            }
+            _ => {
+                let mut of_batch = of_batch(std::mem::take(&mut batch), status);
+                if let Some(first) = of_batch.first_mut() {
+                    first.cursor = cursor.take();
+                }
+                found.extend(of_batch);
+            }
+        }
     }
     found
 }
@@ -407,6 +426,7 @@ fn of_batch(messages: Vec<Bytes>, status: Status) -> Vec<Recorded> {
         if ends {
             results.push(Recorded {
                 description: description.take(),
+                cursor: None,
                 messages: current.split().freeze(),
                 failed,
                 bare,
@@ -472,6 +492,31 @@ mod tests {
             &recorded,
             b"BDES",
             b"2nEZ",
+            Progress::Ended { complete: true },
+        );
+    }
+
+    /// psycopg's cursors on the server's side.
+    #[test]
+    fn a_cursor_that_is_described_by_itself_is_described_as_it_was() {
+        let recorded = [
+            message(b'2', b""),
+            message(b'n', b""),
+            message(b'C', b"DECLARE CURSOR\0"),
+            message(b'Z', b"T"),
+            message(b'T', b"\0\0"),
+            message(b'Z', b"T"),
+            message(b'2', b""),
+            message(b'n', b""),
+            message(b'E', b"C40P01\0\0"),
+            message(b'Z', b"E"),
+            message(b'C', b"ROLLBACK\0"),
+            message(b'Z', b"I"),
+        ];
+        check(
+            &recorded,
+            b"BDESDSBDESQ",
+            b"2nCZTZ2nEZCZ",
             Progress::Ended { complete: true },
         );
     }

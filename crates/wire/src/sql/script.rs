@@ -117,6 +117,36 @@ fn statement(text: &[u8], tokens: &[Token], omitted: u64) -> Option<Statement> {
     Some(statement)
 }
 
+/// What stands for the middle of a long statement. It is read as a name.
+const OMITTED: &str = "…h";
+
+/// Begin and end of a long statement, between tokens. In between is the hash of the whole: so the
+/// fingerprint of a fingerprint is itself.
+fn cut(normal: &[u8], starts: &[usize], hash: u64) -> Vec<u8> {
+    const TAIL: usize = limits::FINGERPRINT_BYTES_MAX / 4;
+    const HEAD: usize = limits::FINGERPRINT_BYTES_MAX - TAIL - 32;
+    let head = starts.partition_point(|&start| start <= HEAD);
+    let tail = starts.partition_point(|&start| start + TAIL < normal.len());
+    let at = |token: usize| starts.get(token).copied().unwrap_or(normal.len());
+    let head = &normal[..at(head.saturating_sub(1))];
+    let tail = &normal[at(tail).max(head.len())..];
+    [
+        head,
+        format!(" {OMITTED}{hash:016x} ").as_bytes(),
+        tail.trim_ascii_start(),
+    ]
+    .concat()
+}
+
+/// The hash of the whole, if this stands for the middle of it.
+fn hash_in(token: &[u8]) -> Option<u64> {
+    let hash = token.strip_prefix(OMITTED.as_bytes())?;
+    let hash = std::str::from_utf8(hash)
+        .ok()
+        .filter(|hash| hash.len() == 16)?;
+    u64::from_str_radix(hash, 16).ok()
+}
+
 /// With the hash of the constants that are not in it.
 fn fingerprint(text: &[u8], tokens: &[Token], omitted: u64) -> (Fingerprint, u64) {
     // Constants are numbered behind the statement's own parameters, as pg_stat_statements does.
@@ -130,11 +160,15 @@ fn fingerprint(text: &[u8], tokens: &[Token], omitted: u64) -> (Fingerprint, u64
     let mut previous_end = tokens.first().map_or(0, |token| token.start);
     let name = given_name(text, tokens);
     let mut constants = Vec::new();
+    let mut starts = Vec::with_capacity(tokens.len());
+    let mut of_whole = None;
     for (token, at) in tokens.iter().zip(0..) {
+        starts.push(normal.len());
         if token.start > previous_end {
             normal.push(b' ');
         }
         previous_end = token.end;
+        of_whole = of_whole.or_else(|| hash_in(token.text(text)));
         if name == Some(at) {
             normal.push(b'_');
         } else if matches!(token.kind, TokenKind::String | TokenKind::Number)
@@ -149,14 +183,11 @@ fn fingerprint(text: &[u8], tokens: &[Token], omitted: u64) -> (Fingerprint, u64
             normal.extend_from_slice(token.text(text));
         }
     }
-    let hash = xxh3_64(&normal).wrapping_add(omitted);
-    let text = if normal.len() <= limits::FINGERPRINT_BYTES_MAX {
-        String::from_utf8_lossy(&normal).into_owned()
-    } else {
-        // A character cut in two at the end becomes a replacement character, which does no harm
-        // here.
-        String::from_utf8_lossy(&normal[..limits::FINGERPRINT_BYTES_MAX]).into_owned() + "…"
-    };
+    let hash = of_whole.unwrap_or_else(|| xxh3_64(&normal).wrapping_add(omitted));
+    if normal.len() > limits::FINGERPRINT_BYTES_MAX || omitted > 0 {
+        normal = cut(&normal, &starts, hash);
+    }
+    let text = String::from_utf8_lossy(&normal).into_owned();
     let constants = match &constants[..] {
         [] => 0,
         some => xxh3_64(some),

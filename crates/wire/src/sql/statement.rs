@@ -52,8 +52,16 @@ pub struct Statement {
 pub struct Fingerprint {
     /// Of the whole, even where `text` is cut.
     pub hash: u64,
-    /// At most [`limits::FINGERPRINT_BYTES_MAX`] bytes, then `…`.
+    /// At most [`limits::FINGERPRINT_BYTES_MAX`] bytes. Of a longer one it is the beginning, `…h`
+    /// with the hash, and the end.
     pub text: String,
+}
+
+impl Fingerprint {
+    /// Whether a part of the statement is not in the text.
+    pub fn is_cut(&self) -> bool {
+        self.text.contains('…')
+    }
 }
 
 /// A result column that shows a value of a sequence: the next one, or the last one.

@@ -396,14 +396,43 @@ fn fingerprints_are_what_statements_have_in_common() {
         "SELECT 't' :: RegType"
     );
     assert_eq!(fingerprint("SELECT 't'::text, 'u'"), "SELECT $1::text, $2");
-    let long = one(&format!("SELECT {}", "a, ".repeat(5000) + "b")).fingerprint;
-    assert!(long.text.len() < limits::FINGERPRINT_BYTES_MAX + 8 && long.text.ends_with('…'));
-    assert_ne!(
-        long.hash,
-        one(&format!("SELECT {}", "a, ".repeat(5000) + "c"))
-            .fingerprint
-            .hash
+}
+
+#[test]
+fn the_fingerprint_of_a_long_statement_has_its_end_and_is_its_own() {
+    let of = |last: &str| {
+        let columns = "t.\"a_column\", 17, ".repeat(2000);
+        one(&format!(
+            "SELECT {columns}{last} FROM t  FOR UPDATE SKIP LOCKED"
+        ))
+        .fingerprint
+    };
+    let (long, other) = (of("b"), of("c"));
+    assert!(long.is_cut() && long.text.len() <= limits::FINGERPRINT_BYTES_MAX);
+    assert!(
+        long.text.starts_with("SELECT t.\"a_column\", $1,"),
+        "{}",
+        long.text
     );
+    assert!(
+        long.text.ends_with("b FROM t FOR UPDATE SKIP LOCKED"),
+        "{}",
+        long.text
+    );
+    assert_ne!(long.hash, other.hash);
+    let again = one(&long.text);
+    assert_eq!(again.fingerprint, long);
+    assert!(!again.locks.is_empty());
+    // More tokens than are kept.
+    let rows = |count| {
+        one(&format!(
+            "INSERT INTO t VALUES {}",
+            "(1),".repeat(count) + "(2)"
+        ))
+    };
+    let (many, more) = (rows(20_000).fingerprint, rows(20_001).fingerprint);
+    assert_ne!(many.hash, more.hash);
+    assert_eq!(one(&many.text).fingerprint, many);
 }
 
 proptest::proptest! {
