@@ -261,7 +261,7 @@ pub fn writes(entry: &Entry, bytes: &[u8]) {
 /// the other end.
 pub fn put_on_board(entry: &Entry) {
     let request = match entry.told() {
-        None if entry.leads_to_database() && is_in_loop_of_python() => python::request_of_writer(),
+        None if is_of_loop_of_python(entry) => python::request_of_writer(),
         _ => of(entry),
     };
     entry.write_for(request);
@@ -450,16 +450,18 @@ pub fn draw_apart() -> Option<Draw> {
 pub fn of(entry: &Entry) -> u64 {
     entry
         .told()
-        .unwrap_or_else(|| match is_in_loop_of_python() {
+        .unwrap_or_else(|| match is_of_loop_of_python(entry) {
             true => entry.written_for(),
             false => current(),
         })
 }
 
-/// Whether the thread is one of which a shim says that it works for nobody: a loop of Python does
-/// so, which serves several requests. What it writes itself is for the context's.
-fn is_in_loop_of_python() -> bool {
-    MINE.with(|mine| mine.told.get() == Some(0)) && python::has_variable()
+/// Whether it leads to the database, and the thread is one of which a shim says that it works for
+/// nobody: a loop of Python does so, which serves several requests. What it writes itself is for
+/// the context's.
+fn is_of_loop_of_python(entry: &Entry) -> bool {
+    let is_loop = || MINE.with(|mine| mine.told.get() == Some(0));
+    entry.leads_to_database() && is_loop() && python::has_variable()
 }
 
 /// The request that the thread works on; 0: none, or it is not known.
