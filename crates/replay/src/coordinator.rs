@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use hindcast_order::retroaction::Retroaction;
 use hindcast_order::{Openings, Request, Schedule, Tx};
-use hindcast_trace::{Attribution, Isolation, RequestId, TransactionId};
+use hindcast_trace::{Attribution, RequestId, TransactionId};
 
 use crate::changes::{Changes, Difference, DifferenceKind};
 use crate::plan::Plan;
@@ -275,7 +275,7 @@ impl Coordinator {
     /// behind it.
     fn may_ask_first(&self, request: Request) -> bool {
         let mut left = self.unclaimed(request);
-        let is_free = |tx: Tx| self.recording.transaction(tx).isolation == Isolation::ReadCommitted;
+        let is_free = |tx: Tx| self.recording.transaction(tx).is_read_committed();
         !self.shapes.define && left.all(is_free)
     }
 

@@ -82,9 +82,14 @@ pub struct RecordedTransaction {
 }
 
 impl RecordedTransaction {
+    /// Whether each of its statements takes a snapshot of its own.
+    pub fn is_read_committed(&self) -> bool {
+        self.isolation == Isolation::ReadCommitted
+    }
+
     /// Whether it is not known what all of its statements saw.
     pub fn is_approximate(&self) -> bool {
-        self.isolation == Isolation::ReadCommitted
+        self.is_read_committed()
             && !self.knows_statements
             && self.fate != Fate::Aborted
             && self.has_snapshot
@@ -94,7 +99,7 @@ impl RecordedTransaction {
     fn looks_once(&self, shapes: &Shapes) -> bool {
         let looking = shapes.looking(self.shape);
         let looks_once = looking.is_some_and(|all| all.len() <= 1) && !self.wrote;
-        looks_once && self.isolation == Isolation::ReadCommitted && self.fate != Fate::Aborted
+        looks_once && self.is_read_committed() && self.fate != Fate::Aborted
     }
 }
 

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use hindcast_order::Tx;
-use hindcast_trace::{Isolation, Micros, SessionId};
+use hindcast_trace::{Micros, SessionId};
 
 use super::Coordinator;
 use crate::hold::SentOpening;
@@ -137,9 +137,8 @@ impl Background {
             }
             sessions.entry(kind).or_default().insert(ghost.session);
         }
-        let reads_committed =
-            |tx: Tx| recording.transaction(tx).isolation == Isolation::ReadCommitted;
-        background.may_ask_before = recording.ghosts().all(reads_committed);
+        let mut ghosts = recording.ghosts();
+        background.may_ask_before = ghosts.all(|tx| recording.transaction(tx).is_read_committed());
         background.taking.extend(found.intersection(&empty));
         let sessions = sessions.into_iter();
         background.sessions = sessions.map(|(kind, own)| (kind, own.len())).collect();

@@ -3,7 +3,6 @@
 
 use hindcast_order::retroaction::Victim;
 use hindcast_order::{Request, Tx};
-use hindcast_trace::Isolation;
 
 use super::Coordinator;
 use crate::changes::{Changes, Difference, DifferenceKind};
@@ -169,7 +168,7 @@ impl Coordinator {
         };
         let goes_on = tx.is_some_and(|tx| {
             let recorded = self.recording.transaction(tx);
-            recorded.knows_statements && recorded.isolation == Isolation::ReadCommitted
+            recorded.knows_statements && recorded.is_read_committed()
         });
         if goes_on {
             self.let_out_of_order(holder);

@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use hindcast_order::{Request, Tx};
-use hindcast_trace::{Isolation, ShapeId};
+use hindcast_trace::ShapeId;
 
 use super::Coordinator;
 use crate::changes::{Changes, Difference, DifferenceKind};
@@ -184,7 +184,7 @@ impl Coordinator {
         let recorded = |tx: Tx| self.recording.transaction(tx);
         let is_free = |tx: Tx| {
             let recorded = recorded(tx);
-            recorded.isolation == Isolation::ReadCommitted && recorded.fate == Fate::Committed
+            recorded.is_read_committed() && recorded.fate == Fate::Committed
         };
         let writes = |tx: Tx| self.shapes.is_begun_to_write(recorded(tx).shape);
         reads && self.unclaimed(request).all(is_free) && self.unclaimed(request).any(writes)
