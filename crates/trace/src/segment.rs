@@ -670,7 +670,7 @@ pub(crate) fn recover_folder(store: &Store, folder: &Path) -> Result<usize, Segm
         if spool_folder(folder, recorder).is_dir() {
             continue;
         }
-        let Some(lock) = Lock::take_if_orphaned(folder, recorder)? else {
+        let Some(lock) = Lock::take_if_free(folder, recorder)? else {
             continue;
         };
         // Listed again: now no other process changes them.
@@ -694,12 +694,6 @@ pub(crate) fn recover_folder(store: &Store, folder: &Path) -> Result<usize, Segm
 pub(crate) struct FileLock(File);
 
 impl FileLock {
-    /// Waits for it.
-    fn take(file: File) -> io::Result<Self> {
-        file.lock()?;
-        Ok(Self(file))
-    }
-
     /// `None` if another has it.
     pub fn try_take(file: File) -> io::Result<Option<Self>> {
         match file.try_lock() {
@@ -724,16 +718,8 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    pub fn take(folder: &Path, recorder: u16) -> io::Result<Self> {
-        let path = lock_path(folder, recorder);
-        let file = FileLock::take(open_lock(&path)?)?;
-        Ok(Self {
-            path,
-            _file: Arc::new(file),
-        })
-    }
-
-    pub fn take_if_orphaned(folder: &Path, recorder: u16) -> Result<Option<Self>, OpenError> {
+    /// `None` if a process has it.
+    pub fn take_if_free(folder: &Path, recorder: u16) -> Result<Option<Self>, OpenError> {
         let path = lock_path(folder, recorder);
         let taken = open_lock(&path).and_then(FileLock::try_take);
         let taken = taken.map_err(|source| OpenError::Io {
@@ -775,13 +761,13 @@ mod tests {
     #[test]
     fn a_process_that_is_being_started_keeps_no_lock() {
         let folder = tempfile::tempdir().unwrap();
-        let lock = Lock::take(folder.path(), 3).unwrap();
+        let lock = Lock::take_if_free(folder.path(), 3).unwrap().unwrap();
         // What a child has between its beginning and its program.
         let _copy = lock._file.0.try_clone().unwrap();
         assert!(Lock::is_held(folder.path(), 3));
         drop(lock);
         assert!(!Lock::is_held(folder.path(), 3));
-        let taken = Lock::take_if_orphaned(folder.path(), 3).unwrap();
+        let taken = Lock::take_if_free(folder.path(), 3).unwrap();
         assert!(taken.is_some());
     }
 }

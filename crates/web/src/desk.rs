@@ -66,6 +66,11 @@ pub enum Layer {
     Failed(String),
 }
 
+/// Whether there may be more of it by and by: one is looked at that was only just begun, too.
+fn grows(trace: &Trace) -> bool {
+    !trace.recording().is_empty() || trace.recorders().is_empty()
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -141,7 +146,7 @@ impl Desk {
             .unwrap_or_else(PoisonError::into_inner);
         *shown = Arc::clone(&progress);
         drop(shown);
-        let live = !trace.recording().is_empty();
+        let live = grows(&trace);
         match load(&trace, &progress) {
             Ok(index) => {
                 let generation = self.opened().map_or(1, |opened| opened.generation + 1);
@@ -174,7 +179,7 @@ impl Desk {
             counts(&opened.trace) == counts(&trace) && opened.trace.recording() == trace.recording()
         });
         match same {
-            true => (!trace.recording().is_empty()).then_some(LIVE_EVERY),
+            true => grows(&trace).then_some(LIVE_EVERY),
             false => self.read(trace),
         }
     }

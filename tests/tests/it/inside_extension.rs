@@ -586,8 +586,8 @@ fn counters(name: &str, requests: impl Fn(usize, usize) -> (&'static str, String
             replayed.stdout
         );
     }
-    // Every third request and more has a parameter.
-    let shown = (1..=4).map(|number| show(&stage, &number.to_string()));
+    // Of three requests of a client at least one has a parameter.
+    let shown = (1..=2 * CLIENTS + 1).map(|number| show(&stage, &number.to_string()));
     let shown: String = shown.collect();
     assert!(shown.contains("        $1 = "), "{shown}");
     for environment in ["", "CHANGED=1 "] {

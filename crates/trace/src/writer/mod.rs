@@ -29,7 +29,7 @@ use crate::reader::Access;
 use crate::segment::{self, Claim, Lock, TRACE_FILE, TraceFile};
 use crate::store::Store;
 use crate::wal::{WalHeader, WalWriter, add_to_batch};
-use crate::{CloseError, Location, Micros, NotDurable, OpenError, Record, reader};
+use crate::{CloseError, Location, NotDurable, OpenError, Record, reader};
 use flusher::Flusher;
 pub use options::{WriterOptions, WriterStatus};
 pub use resume::{Resume, Resumed};
@@ -76,14 +76,15 @@ impl Writer {
             source,
         };
         hindcast_private::folders(&wal_folder).map_err(failed)?;
-        let inside = options.wal_folder.is_none();
-        let recorder = claim_number(
-            &store,
-            now,
-            (!inside).then(|| wal_folder.clone()),
-            options.notes_only,
-        )?;
-        let lock = Lock::take(&wal_folder, recorder).map_err(failed)?;
+        let mut claim = Claim {
+            recorder: 0,
+            host: hostname(),
+            pid: std::process::id(),
+            claimed: now,
+            wal_folder: options.wal_folder.is_some().then(|| wal_folder.clone()),
+        };
+        let lock = claim_number(&store, &wal_folder, &mut claim, options.notes_only)?;
+        let recorder = claim.recorder;
         let writer = Self::start(store, options, wal_folder, (recorder, 1), lock)?;
         Ok((writer, recorder))
     }
@@ -269,13 +270,19 @@ impl Drop for Handle {
 /// in the trace before.
 const NOTES_FROM: u16 = 0x4000;
 
-/// Claims a number that was never claimed.
+fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+/// Claims a number that was never claimed. Its lock is held before the claim can be seen: a claim
+/// whose lock nobody holds is that of a recorder that was killed.
 fn claim_number(
     store: &Store,
-    now: Micros,
-    wal_folder: Option<PathBuf>,
+    wal_folder: &Path,
+    claim: &mut Claim,
     notes_only: bool,
-) -> Result<u16, OpenError> {
+) -> Result<Lock, OpenError> {
     let taken = store.list("claims")?;
     let taken = taken.iter().filter_map(|name| {
         name.strip_prefix('r')?
@@ -298,21 +305,15 @@ fn claim_number(
         Box::new(start..NOTES_FROM)
     };
     for recorder in candidates {
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
-            .unwrap_or_default()
-            .trim()
-            .to_owned();
-        let claim = Claim {
-            recorder,
-            host,
-            pid: std::process::id(),
-            claimed: now,
-            wal_folder: wal_folder.clone(),
+        let Some(lock) = Lock::take_if_free(wal_folder, recorder)? else {
+            continue;
         };
-        let json = serde_json::to_vec_pretty(&claim).expect("a claim can be written as JSON");
+        claim.recorder = recorder;
+        let json = serde_json::to_vec_pretty(claim).expect("a claim can be written as JSON");
         if store.create(&segment::claim_name(recorder), json)? {
-            return Ok(recorder);
+            return Ok(lock);
         }
+        lock.remove();
     }
     Err(OpenError::NoNumberLeft {
         location: store.location().to_string(),

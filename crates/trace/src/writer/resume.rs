@@ -52,7 +52,7 @@ impl Writer {
         let Some(folder) = folder.filter(|folder| folder.is_dir()) else {
             return Ok(Resume::Closed);
         };
-        let Some(lock) = Lock::take_if_orphaned(&folder, recorder)? else {
+        let Some(lock) = Lock::take_if_free(&folder, recorder)? else {
             return Ok(Resume::InUse);
         };
         let mut ends = reader::read_manifests(&store)?
