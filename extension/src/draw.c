@@ -1,6 +1,6 @@
 /*
  * What a transaction draws or reads that no snapshot determines: values of sequences, moments of
- * the clock, random numbers and UUIDs.
+ * the clock, random numbers, UUIDs and bytes.
  *
  *	 nextval('s')           ─▶ fmgr_builtins[…] ─▶ noted_nextval ─▶ nextval_oid
  *	 DEFAULT of an identity ─▶ identity.c ──────────────┘
@@ -10,6 +10,11 @@
  * functions that call the original and note what it returned. So it does not matter what makes the
  * call: a statement, a default, a view, a trigger, a function in any language.
  *
+ *	 gen_random_bytes(16)   ─▶ import.c ────▶ noted_strong_random ─▶ pg_strong_random
+ *
+ * Random bytes of the functions of pgcrypto are noted, and those of a replay are drawn again: a
+ * setting says which.
+ *
  * Not noted: calls in expressions that were compiled (by JIT, for statements that are expensive),
  * those in parallel workers, and what a transaction draws after DRAWS_MAX notes.
  */
@@ -18,8 +23,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "access/parallel.h"
 #include "access/xact.h"
 #include "utils/fmgrtab.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/uuid.h"
 
@@ -183,6 +190,63 @@ noted_uuid(PG_FUNCTION_ARGS)
 	return value;
 }
 
+/* The bytes that are to be drawn, as hexadecimal digits. */
+#define PINNED_BYTES "hindcast_pins.bytes"
+
+static int
+digit(char letter)
+{
+	if (letter >= '0' && letter <= '9')
+		return letter - '0';
+	if (letter >= 'a' && letter <= 'f')
+		return letter - 'a' + 10;
+	return -1;
+}
+
+/* Takes as many from the front of the setting, if it has them. */
+static bool
+pinned_bytes(uint8 *bytes, Size length)
+{
+	const char *pinned;
+
+	if (!IsTransactionState() || IsInParallelMode())
+		return false;
+	pinned = GetConfigOption(PINNED_BYTES, true, false);
+	if (pinned == NULL || strlen(pinned) < 2 * length)
+		return false;
+	for (Size i = 0; i < length; i++)
+	{
+		int			high = digit(pinned[2 * i]);
+		int			low = digit(pinned[2 * i + 1]);
+
+		if (high < 0 || low < 0)
+			return false;
+		bytes[i] = (uint8) (high << 4 | low);
+	}
+	(void) set_config_option(PINNED_BYTES, pstrdup(pinned + 2 * length), PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_LOCAL, true, 0, false);
+	return true;
+}
+
+/* Takes the place of pg_strong_random() in pgcrypto. */
+static bool
+noted_strong_random(void *bytes, size_t length)
+{
+	if (!pinned_bytes(bytes, length) && !pg_strong_random(bytes, length))
+		return false;
+	for (Size from = 0; from < length;)
+	{
+		Draw	   *draw = add_draw(DRAW_BYTES);
+
+		if (draw == NULL)
+			break;
+		draw->length = Min(length - from, sizeof(draw->value.bytes));
+		memcpy(draw->value.bytes, (uint8 *) bytes + from, draw->length);
+		from += draw->length;
+	}
+	return true;
+}
+
 /* Writes to a place that the linker made read-only. */
 static bool
 replace_address(const PGFunction *at, PGFunction by)
@@ -223,4 +287,6 @@ draws_init(void)
 			return;
 		}
 	}
+	if (!replace_import("pgcrypto", "pg_strong_random", noted_strong_random))
+		ereport(LOG, (errmsg("hindcast does not record what functions of pgcrypto draw")));
 }

@@ -82,7 +82,7 @@ typedef enum Ended
 } Ended;
 
 /* Of records, notes and what they hold, as hindcast.take_binary() gives them away. */
-#define HINDCAST_LAYOUT 2
+#define HINDCAST_LAYOUT 3
 
 /*
  * A record in the ring: this, then the notes, then what was drawn, then the subtransactions, then
@@ -183,7 +183,8 @@ typedef enum DrawKind
 	DRAW_NEXTVAL,
 	DRAW_CLOCK,
 	DRAW_RANDOM,
-	DRAW_UUID
+	DRAW_UUID,
+	DRAW_BYTES					/* of more than there is room for there are several */
 } DrawKind;
 
 /* What a statement drew. */
@@ -192,7 +193,7 @@ typedef struct Draw
 	uint32		statement;
 	uint8		kind;
 	uint8		undone;			/* with a savepoint, by the client */
-	uint16		unused;
+	uint16		length;			/* of bytes */
 	Oid			sequence;
 	SubTransactionId subtransaction;
 	union
@@ -205,6 +206,7 @@ typedef struct Draw
 		TimestampTz moment;
 		float8		number;
 		uint8		uuid[16];
+		uint8		bytes[16];
 	}			value;
 } Draw;
 
@@ -213,6 +215,10 @@ extern void note_nextval(Oid sequence, int64 value);
 extern void draws_undone(SubTransactionId id, bool by_client);
 extern RingPart all_draws(void);
 extern void forget_draws(void);
+
+/* import.c */
+
+extern bool replace_import(const char *library, const char *symbol, void *by);
 
 /* identity.c */
 

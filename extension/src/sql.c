@@ -159,6 +159,11 @@ draw_text(const Draw *draw)
 			appendStringInfo(&text, "gen_random_uuid() %s",
 							 DatumGetCString(DirectFunctionCall1(uuid_out, PointerGetDatum(draw->value.uuid))));
 			break;
+		case DRAW_BYTES:
+			appendStringInfoString(&text, "gen_random_bytes() ");
+			for (int i = 0; i < draw->length; i++)
+				appendStringInfo(&text, "%02x", draw->value.bytes[i]);
+			break;
 	}
 	return CStringGetTextDatum(text.data);
 }

@@ -12,7 +12,7 @@ macro_rules! files {
 }
 
 /// Name and content.
-pub const FILES: [(&str, &str); 15] = files!(
+pub const FILES: [(&str, &str); 16] = files!(
     "Makefile"
     "hindcast.control"
     "hindcast--1.2.sql"
@@ -23,6 +23,7 @@ pub const FILES: [(&str, &str); 15] = files!(
     "src/hindcast.c"
     "src/identity.c"
     "src/impose.c"
+    "src/import.c"
     "src/recheck.c"
     "src/ring.c"
     "src/snapshot.c"

@@ -30,8 +30,8 @@ mod transaction;
 pub use id::{Id, IdError, RequestId, SessionId, TransactionId};
 pub use traceparent::Traceparent;
 pub use transaction::{
-    Attribution, Drawn, DrawnAt, DrawnUuid, DrawnValue, Isolation, Lock, Outcome, SequenceValue,
-    Snapshot, SnapshotError, Xid, uuid_text,
+    Attribution, Drawn, DrawnAt, DrawnBytes, DrawnUuid, DrawnValue, Isolation, Lock, Outcome,
+    SequenceValue, Snapshot, SnapshotError, Xid, uuid_text,
 };
 
 /// Microseconds since the Unix epoch.

@@ -172,6 +172,44 @@ pub enum DrawnValue {
     Random(f64),
     /// `gen_random_uuid()`
     Uuid(#[serde(with = "as_text")] u128),
+    /// `gen_random_bytes()` and whatever else draws so: the next ones.
+    Bytes(DrawnBytes),
+}
+
+/// A few random bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrawnBytes {
+    bytes: [u8; DrawnBytes::MAX],
+    count: u8,
+}
+
+impl DrawnBytes {
+    pub const MAX: usize = 16;
+
+    /// `None`: they are too many.
+    pub fn new(some: &[u8]) -> Option<Self> {
+        let mut bytes = [0; Self::MAX];
+        bytes.get_mut(..some.len())?.copy_from_slice(some);
+        let count = some.len() as u8;
+        Some(Self { bytes, count })
+    }
+
+    /// As hexadecimal digits.
+    pub fn text(&self) -> String {
+        let bytes = &self.bytes[..usize::from(self.count)];
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Of such a text.
+    pub fn of_text(text: &[u8]) -> Option<Self> {
+        let digit = |letter: u8| char::from(letter).to_digit(16);
+        let byte = |pair: &[u8]| match *pair {
+            [high, low] => Some((digit(high)? << 4 | digit(low)?) as u8),
+            _ => None,
+        };
+        let bytes: Option<Vec<u8>> = text.chunks(2).map(byte).collect();
+        Self::new(&bytes?)
+    }
 }
 
 impl DrawnValue {
@@ -182,6 +220,7 @@ impl DrawnValue {
             Self::Clock(_) => "clock_timestamp",
             Self::Random(_) => "random",
             Self::Uuid(_) => "gen_random_uuid",
+            Self::Bytes(_) => "gen_random_bytes",
         }
     }
 }

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 // What a record is made of is part of what a recording says: a reader of traces finds it here.
 pub use hindcast_model::{
-    Attribution, Drawn, DrawnAt, DrawnUuid, DrawnValue, Id, IdError, Isolation, Lock, Micros,
-    Outcome, RequestId, SequenceValue, SessionId, Snapshot, TransactionId, Xid, uuid_text,
+    Attribution, Drawn, DrawnAt, DrawnBytes, DrawnUuid, DrawnValue, Id, IdError, Isolation, Lock,
+    Micros, Outcome, RequestId, SequenceValue, SessionId, Snapshot, TransactionId, Xid, uuid_text,
 };
 
 /// One HTTP request as it reached the ingress, with its response. Written when it ends.

@@ -43,6 +43,42 @@ fn what_a_statement_draws_is_told_in_order() {
 }
 
 #[test]
+fn what_functions_of_pgcrypto_draw_is_told_and_drawn_again() {
+    let cluster = server();
+    let (mut reader, mut session) = (reader(&cluster), session(&cluster));
+    session.run("CREATE EXTENSION pgcrypto; CREATE TABLE t (bytes bytea DEFAULT gen_random_bytes(3), v int)");
+    let bytes = session.one("SELECT encode(gen_random_bytes(20), 'hex')");
+    let expected = [&bytes[..32], &bytes[32..]].map(|part| format!("gen_random_bytes() {part}"));
+    assert_eq!(drawn(&mut reader, &session), expected);
+    let filled = "INSERT INTO t (v) VALUES (1) RETURNING encode(bytes, 'hex')";
+    let bytes = session.one(filled);
+    let expected = [format!("gen_random_bytes() {bytes}")];
+    assert_eq!(drawn(&mut reader, &session), expected);
+    let hash = "SELECT crypt('password', gen_salt('bf', 4))";
+    let hashed = session.one(hash);
+    let [salt] = &drawn(&mut reader, &session)[..] else {
+        panic!("a salt is drawn once");
+    };
+    let salt = salt
+        .strip_prefix("gen_random_bytes() ")
+        .expect("it is of bytes");
+
+    // Of what is to be drawn each call takes what it needs, also if that was rolled back before.
+    let pinned = format!("SET LOCAL hindcast_pins.bytes = '{salt}0102ff0a'");
+    session.run(&format!("BEGIN; {pinned}; SAVEPOINT s"));
+    assert_eq!(session.one(hash), hashed);
+    session.run("ROLLBACK TO s");
+    assert_eq!(session.one(hash), hashed);
+    assert_eq!(session.one(filled), "0102ff");
+    // One byte is not enough, and what is no digit is no byte.
+    assert_ne!(session.one(filled), session.one(filled));
+    session.run("SET LOCAL hindcast_pins.bytes = 'what is it'");
+    assert_ne!(session.one(filled), session.one(filled));
+    session.run("COMMIT");
+    assert_ne!(session.one(hash), hashed);
+}
+
+#[test]
 fn defaults_triggers_and_functions_draw_too() {
     let cluster = server();
     let (mut reader, mut session) = (reader(&cluster), session(&cluster));

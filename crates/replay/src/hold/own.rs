@@ -94,7 +94,7 @@ impl Own {
                 "hindcast_snapshot",
                 "SELECT pg_catalog.set_config('hindcast_pins.now', $1, true), pg_catalog.set_config('hindcast_pins.sequences', $2, true), \
                  pg_catalog.set_config('hindcast_pins.uuids', $3, true), pg_catalog.set_config('hindcast_pins.clocks', $4, true), \
-                 pg_catalog.set_config('hindcast_pins.randoms', $5, true)",
+                 pg_catalog.set_config('hindcast_pins.randoms', $5, true), pg_catalog.set_config('hindcast_pins.bytes', $6, true)",
             ),
             Self::Commit => ("hindcast_commit", "COMMIT"),
             Self::Rollback => ("hindcast_rollback", "ROLLBACK"),
@@ -143,7 +143,7 @@ impl OwnStatements {
     pub fn send(
         &mut self,
         own: Own,
-        settings: Option<[String; 5]>,
+        settings: Option<[String; 6]>,
         answers: &mut Answers,
         bytes: &mut BytesMut,
     ) {

@@ -19,7 +19,13 @@ pub fn rewrite_keywords(sql: &str) -> Option<String> {
 const CLOCKS: [&str; 2] = ["clock_timestamp", "timeofday"];
 
 /// Functions whose results the server's extension tells.
-const TOLD: [&str; 3] = ["clock_timestamp", "random", "gen_random_uuid"];
+const TOLD: [&str; 5] = [
+    "clock_timestamp",
+    "random",
+    "gen_random_uuid",
+    "gen_random_bytes",
+    "gen_salt",
+];
 
 /// Why what a statement, default, view or function holds may come out otherwise than recorded: one
 /// reason for each function that is called and whose results are not recorded. `told`: the server
@@ -100,8 +106,8 @@ mod tests {
         );
         assert!(unpinned_calls("'random()' || random -- random()", false).is_empty());
         assert_eq!(
-            unpinned_calls("random(), gen_salt('bf'), clock_timestamp()", true),
-            ["gen_salt() is not pinned"]
+            unpinned_calls("random(), random_normal(), gen_salt('bf')", true),
+            ["random_normal() is not pinned"]
         );
     }
 }

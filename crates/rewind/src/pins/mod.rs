@@ -6,6 +6,7 @@
 //!   now(), CURRENT_TIMESTAMP ─▶ pg_catalog.now ─inlined─▶ hindcast_pins.now, or the real one
 //!   clock_timestamp() ─inlined─▶ next of hindcast_pins.clocks, or now() and the time since then
 //!   random() ─inlined─▶ next of hindcast_pins.randoms, or a real one
+//!   gen_salt('bf') ─▶ the extension: next of hindcast_pins.bytes, or real ones
 //!   current_database() ─inlined─▶ hindcast_pins.database, a session's setting, or the real one
 //!   DEFAULT gen_random_uuid() ─▶ next of hindcast_pins.uuids: told, or the column's; or a real one
 //! ```
@@ -154,6 +155,9 @@ async fn prepare_within(client: &Client, reserved: Reserved) -> Result<Pinned, P
     rewrite_defaults(client, told, &mut pinned).await?;
     rewrite_views(client, told, &mut pinned).await?;
     rewrite_functions(client, told, &mut pinned).await?;
+    if told {
+        name_bytes(client, &mut pinned).await?;
+    }
     Ok(pinned)
 }
 
@@ -329,6 +333,26 @@ async fn change(
                 .map_err(failed("go on"))
         }
     }
+}
+
+/// Bytes that functions of pgcrypto draw are drawn again by the extension alone.
+async fn name_bytes(client: &Client, pinned: &mut Pinned) -> Result<(), PinError> {
+    let row = client
+        .query_one(
+            "SELECT EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'pgcrypto') \
+             AND pg_catalog.current_setting('hindcast.enabled', true) IS NULL",
+            &[],
+        )
+        .await
+        .map_err(failed("look for the extension"))?;
+    if row.get::<bool>(0) {
+        pinned.unpinned.push(Unpinned {
+            what: "what functions of pgcrypto draw".to_owned(),
+            why: "the server has no hindcast in shared_preload_libraries, which draws it again"
+                .to_owned(),
+        });
+    }
+    Ok(())
 }
 
 fn note_calls(what: &str, sql: &str, told: bool, pinned: &mut Pinned) {

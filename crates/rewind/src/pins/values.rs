@@ -17,12 +17,14 @@ pub struct Values<'a> {
 }
 
 /// The settings by which a transaction gets its [`Values`].
-pub const SETTINGS: [&str; 5] = [
+pub const SETTINGS: [&str; 6] = [
     "hindcast_pins.now",
     "hindcast_pins.sequences",
     "hindcast_pins.uuids",
     "hindcast_pins.clocks",
     "hindcast_pins.randoms",
+    // The extension reads this one, and no function here.
+    "hindcast_pins.bytes",
 ];
 
 impl Values<'_> {
@@ -31,7 +33,7 @@ impl Values<'_> {
     /// To be set for the transaction only: as `SET LOCAL name = 'value'` (which takes no snapshot;
     /// see [`Values::prelude`]) or with `set_config(name, value, true)`. Other statements of the
     /// transaction use the values up from the front.
-    pub fn settings(&self) -> [String; 5] {
+    pub fn settings(&self) -> [String; 6] {
         let now = self.now.map(timestamp).unwrap_or_default();
         let told = self.of(|value| match value {
             DrawnValue::Uuid(uuid) => Some(uuid),
@@ -45,6 +47,10 @@ impl Values<'_> {
             DrawnValue::Random(number) => Some(number.to_string()),
             _ => None,
         });
+        let bytes = self.of(|value| match value {
+            DrawnValue::Bytes(bytes) => Some(bytes.text()),
+            _ => None,
+        });
         let uuids = uuids::queues(&told.collect::<Vec<_>>(), self.uuids);
         let words = |all: Vec<String>| all.join(" ");
         [
@@ -53,6 +59,7 @@ impl Values<'_> {
             uuids,
             words(clocks.collect()),
             words(randoms.collect()),
+            bytes.collect(),
         ]
     }
 
@@ -124,7 +131,7 @@ fn timestamp(micros: Micros) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hindcast_trace::SequenceValue;
+    use hindcast_trace::{DrawnBytes, SequenceValue};
 
     use super::*;
 
@@ -162,11 +169,13 @@ mod tests {
     #[test]
     fn each_kind_has_a_queue_of_its_own() {
         let drawn = drawn([
+            DrawnValue::Bytes(DrawnBytes::new(&[0, 255]).unwrap()),
             DrawnValue::Random(0.5),
             DrawnValue::Clock(0),
             DrawnValue::Uuid(1),
             DrawnValue::Clock(1),
             DrawnValue::Random(1e-7),
+            DrawnValue::Bytes(DrawnBytes::new(&[16]).unwrap()),
         ]);
         let values = Values {
             drawn: &drawn,
@@ -180,6 +189,7 @@ mod tests {
                 ";told:00000000-0000-0000-0000-000000000001;",
                 "1970-01-01T00:00:00.000000+00 1970-01-01T00:00:00.000001+00",
                 "0.5 0.0000001",
+                "00ff10",
             ]
         );
     }

@@ -3,9 +3,9 @@
 use super::missing;
 use crate::parquet_table::{Column, Kind, Malformed, Packing, RowReader, RowWriter, Table};
 use crate::{
-    Attribution, Digest, Drawn, DrawnAt, DrawnUuid, DrawnValue, Id, Isolation, Lock, Outcome,
-    Record, Secrets, SequenceValue, ShapeId, Snapshot, StatementSnapshot, Transaction, Xid,
-    uuid_text,
+    Attribution, Digest, Drawn, DrawnAt, DrawnBytes, DrawnUuid, DrawnValue, Id, Isolation, Lock,
+    Outcome, Record, Secrets, SequenceValue, ShapeId, Snapshot, StatementSnapshot, Transaction,
+    Xid, uuid_text,
 };
 
 pub(crate) struct Transactions;
@@ -385,6 +385,7 @@ fn shred_drawn(all: &[Drawn], columns: &mut RowWriter<'_>) {
         DrawnValue::Clock(moment) => moment.to_string(),
         DrawnValue::Random(number) => number.to_string(),
         DrawnValue::Uuid(uuid) => uuid_text(uuid),
+        DrawnValue::Bytes(bytes) => bytes.text(),
     }));
     columns.ints(all.iter().map(|one| of_sequence(one).1 as i64));
 }
@@ -418,6 +419,7 @@ fn drawn_value(function: &[u8], sequence: u32, value: &[u8], count: u64) -> Opti
         b"clock_timestamp" => DrawnValue::Clock(text.parse().ok()?),
         b"random" => DrawnValue::Random(text.parse().ok()?),
         b"gen_random_uuid" => DrawnValue::Uuid(DrawnUuid::number(value)?),
+        b"gen_random_bytes" => DrawnValue::Bytes(DrawnBytes::of_text(value)?),
         _ => return None,
     })
 }

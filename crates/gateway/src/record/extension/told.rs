@@ -10,10 +10,11 @@
 //! them in memory: see `hindcast.h`.
 //! It has neither clock nor connection.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use hindcast_trace::{
-    Drawn, DrawnValue, Gap, GapCause, Isolation, Micros, SequenceValue, Snapshot,
+    Drawn, DrawnBytes, DrawnValue, Gap, GapCause, Isolation, Micros, SequenceValue, Snapshot,
     StatementSnapshot, Xid,
 };
 
@@ -21,7 +22,8 @@ use super::super::join::{Draw, Ended, Record};
 use super::super::server_side::ServerSide;
 use super::super::sink::Sink;
 
-const LAYOUT: u32 = 2;
+/// The last one has a kind of draw more.
+const LAYOUTS: RangeInclusive<u32> = 2..=3;
 /// Of a record without what follows its head, and of a subtransaction.
 const RECORD_HEAD: usize = 88;
 const SUBXID: usize = 12;
@@ -122,7 +124,8 @@ impl Look {
 /// Whether records look as they are expected to.
 pub(super) fn is_of_this_layout(records: &str) -> bool {
     let bytes = unescaped(records.as_bytes()).unwrap_or_default();
-    Fields(&bytes).u32() == Some(LAYOUT)
+    let layout = Fields(&bytes).u32();
+    layout.is_some_and(|layout| LAYOUTS.contains(&layout))
 }
 
 /// Goes through notes in their order.
@@ -180,7 +183,7 @@ impl Telling {
     fn records(&mut self, look: &Look, text: &[u8], until: &mut Micros) -> Option<Vec<Record>> {
         let bytes = unescaped(text)?;
         let mut rest = Fields(&bytes);
-        if rest.u32()? != LAYOUT {
+        if !LAYOUTS.contains(&rest.u32()?) {
             return None;
         }
         let mut records = Vec::new();
@@ -401,13 +404,14 @@ fn rechecked(notes: &[u8]) -> Option<Vec<u32>> {
 fn draw(bytes: &[u8]) -> Option<Draw> {
     let mut fields = Fields(bytes);
     let statement = fields.u32()?;
-    let &[kind, undone, ..] = fields.take(4)? else {
+    let &[kind, undone, length, _] = fields.take(4)? else {
         return None;
     };
     let (sequence, _subtransaction) = (fields.u32()?, fields.u32()?);
     let number = fields.i64()?;
     let rest = fields.u64()?;
-    // DRAW_NEXTVAL to DRAW_UUID.
+    let last = &bytes[DRAW - 16..];
+    // DRAW_NEXTVAL to DRAW_BYTES.
     let value = match kind {
         0 => DrawnValue::Sequence {
             first: SequenceValue {
@@ -418,7 +422,8 @@ fn draw(bytes: &[u8]) -> Option<Draw> {
         },
         1 => DrawnValue::Clock(number.wrapping_add(EPOCH_2000)),
         2 => DrawnValue::Random(f64::from_bits(number as u64)),
-        3 => DrawnValue::Uuid(u128::from_be_bytes(bytes[DRAW - 16..].try_into().ok()?)),
+        3 => DrawnValue::Uuid(u128::from_be_bytes(last.try_into().ok()?)),
+        4 => DrawnValue::Bytes(DrawnBytes::new(last.get(..usize::from(length))?)?),
         _ => return None,
     };
     Some(Draw {

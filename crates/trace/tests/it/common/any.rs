@@ -228,6 +228,8 @@ fn drawn() -> impl Strategy<Value = Drawn> {
         any::<i64>().prop_map(DrawnValue::Clock),
         any::<f64>().prop_map(DrawnValue::Random),
         any::<u128>().prop_map(DrawnValue::Uuid),
+        vec(any::<u8>(), 0..=DrawnBytes::MAX)
+            .prop_map(|bytes| DrawnValue::Bytes(DrawnBytes::new(&bytes).expect("not too many"))),
     ];
     (option::of(0..u32::MAX), value).prop_map(|(statement, value)| Drawn { statement, value })
 }
