@@ -13,7 +13,7 @@ const WORDS: [&str; 23] = [
 
 /// Functions that ask for nothing but the catalog and settings, and those that work on what they
 /// are given, as far as such statements call them. Whatever begins with `pg_` is not among them.
-const FUNCTIONS: [&str; 53] = [
+const FUNCTIONS: [&str; 61] = [
     "array_agg",
     "array_length",
     "array_lower",
@@ -40,9 +40,17 @@ const FUNCTIONS: [&str; 53] = [
     "has_schema_privilege",
     "has_table_privilege",
     "json_agg",
+    "json_array_elements",
+    "json_array_elements_text",
     "json_build_object",
+    "json_each",
+    "json_each_text",
     "jsonb_agg",
+    "jsonb_array_elements",
+    "jsonb_array_elements_text",
     "jsonb_build_object",
+    "jsonb_each",
+    "jsonb_each_text",
     "least",
     "left",
     "length",
@@ -161,6 +169,8 @@ mod tests {
         for text in [
             "SELECT 1",
             "SELECT set_config($1, $2, false)",
+            "select set_config(el->>$2, el->>$3, true) from json_array_elements($1::json) el",
+            "SELECT set_config(key, value, true) FROM jsonb_each_text($1::jsonb)",
             "SHOW standard_conforming_strings",
             "SELECT pg_advisory_unlock_all()",
             "CLOSE ALL",
@@ -188,6 +198,7 @@ mod tests {
             "SELECT a FROM t",
             "SELECT c.oid FROM pg_class c JOIN orders o ON true",
             "SELECT c.oid FROM pg_class AS c, orders",
+            "SELECT el->>$2 FROM json_array_elements($1) el JOIN orders o ON true",
             "SELECT keep_watch(c.oid) FROM pg_class c",
             "SELECT 1 FROM users WHERE id = 5",
             "SELECT pg_advisory_lock(1)",

@@ -21,6 +21,7 @@
         return;
     }
     const { AsyncLocalStorage } = require("async_hooks");
+    const EventEmitter = require("events");
     const http = require("http");
     const Module = require("module");
     const { Socket } = require("net");
@@ -246,18 +247,43 @@
         if (options && options.max < connections) options.max = connections;
     }
 
-    const isPg = /(^|[\\/])pg([\\/]lib([\\/](index(\.js)?)?)?)?$/;
+    // `pg`'s connections and pools are emitters of classes of their own. They are known by what they can
+    // do when the first one is made, however the driver was loaded: in a bundle it has no name.
+    const { init } = EventEmitter;
+    const seen = new WeakSet();
+    EventEmitter.init = function () {
+        const prototype = Object.getPrototypeOf(this);
+        if (prototype && !seen.has(prototype)) {
+            seen.add(prototype);
+            if ("_pulseQueryQueue" in prototype) bindClient(prototype);
+            else if (isPool(prototype)) {
+                bindCallback(prototype, "connect", pool => enlarge(pool.options));
+            }
+        }
+        return Reflect.apply(init, this, arguments);
+    };
+
+    // Those of `pg` 6 take a client where they connect.
+    function isPool(prototype) {
+        return "_pulseQueue" in prototype || ("take" in prototype && prototype.take === prototype.connect);
+    }
+
+    function bindClient(prototype) {
+        bindQueue(prototype);
+        bindCallback(prototype, "connect", client => {
+            const stream = client.connection && client.connection.stream;
+            if (stream) stream[BOUND] = true;
+        });
+    }
+
     const isOther = /^(tarn|sequelize-pool)$/;
-    const isPool = /(^|[\\/])pg-pool([\\/]index(\.js)?)?$/;
     const load = Module._load;
     Module._load = function _load(request) {
         const loaded = Reflect.apply(load, this, arguments);
         if (typeof request !== "string") return loaded;
         pin.loaded(request, loaded);
         calls.loaded(request, loaded, storage);
-        if (isPool.test(request) && typeof loaded === "function") {
-            bindCallback(loaded.prototype, "connect", pool => enlarge(pool.options));
-        } else if (isOther.test(request) && loaded && typeof loaded.Pool === "function") {
+        if (isOther.test(request) && loaded && typeof loaded.Pool === "function") {
             // Knex's and Sequelize's.
             const { acquire } = loaded.Pool.prototype;
             if (acquire[BOUND]) return loaded;
@@ -266,12 +292,6 @@
                 return Reflect.apply(acquire, this, arguments);
             };
             loaded.Pool.prototype.acquire[BOUND] = true;
-        } else if (isPg.test(request) && loaded && typeof loaded.Client === "function") {
-            bindQueue(loaded.Client.prototype);
-            bindCallback(loaded.Client.prototype, "connect", client => {
-                const stream = client.connection && client.connection.stream;
-                if (stream) stream[BOUND] = true;
-            });
         }
         return loaded;
     };

@@ -369,6 +369,32 @@ fn node_with_a_pool_is_known() {
     is_recorded_and_replayed("node", node, &ways);
 }
 
+/// In a bundle no driver has a name.
+#[test]
+fn node_with_a_pool_in_a_bundle_is_known() {
+    let bundled = |stage: &Stage| {
+        let [node, service, port] = node(stage).try_into().unwrap();
+        let bundle = stage.folder().join("bundle.js").display().to_string();
+        let made = Command::new(repository("examples/node/node_modules/.bin/esbuild"))
+            .args([
+                "--bundle",
+                "--platform=node",
+                "--external:pg-native",
+                "--log-level=warning",
+            ])
+            .args([format!("--outfile={bundle}"), service])
+            .env("NODE_PATH", repository("examples/node/node_modules"))
+            .status();
+        assert!(made.unwrap().success());
+        vec![node, bundle, port]
+    };
+    is_recorded_and_replayed(
+        "node-bundle",
+        bundled,
+        &["transaction", "pool", "callbacks"],
+    );
+}
+
 /// A worker looks whether its primary has got the port that it asked for.
 #[test]
 fn processes_of_nodes_cluster_are_known() {

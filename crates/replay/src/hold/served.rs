@@ -70,7 +70,7 @@ impl Recorded {
                     const WRITES: [&[u8]; 4] = [b"INSERT ", b"UPDATE ", b"DELETE ", b"MERGE "];
                     WRITES.iter().any(|tag| message[5..].starts_with(tag))
                 }
-                tag => tag == server::NOTICE_RESPONSE,
+                tag => comes_unasked(tag),
             })
         };
         let known = self.description.clone();
@@ -349,6 +349,19 @@ fn awaits_data(messages: &Bytes) -> bool {
     last.is_some_and(|message| message[0] == server::COPY_IN_RESPONSE)
 }
 
+/// What the server tells of its own accord, as that a setting is another one now. That comes behind
+/// what was asked.
+fn comes_unasked(tag: u8) -> bool {
+    matches!(
+        tag,
+        server::NOTICE_RESPONSE | server::PARAMETER_STATUS | server::NOTIFICATION_RESPONSE
+    )
+}
+
+fn are_unasked(mut messages: Bytes) -> bool {
+    std::iter::from_fn(|| next_message(&mut messages)).all(|message| comes_unasked(message[0]))
+}
+
 fn next_message(bytes: &mut Bytes) -> Option<Bytes> {
     let length = bytes.get(1..5)?.get_u32() as usize + 1;
     (length <= bytes.len()).then(|| bytes.split_to(length))
@@ -437,6 +450,13 @@ fn of_batch(messages: Vec<Bytes>, status: Status) -> Vec<Recorded> {
     }
     if !current.is_empty() {
         let mut messages = current.freeze();
+        if extended
+            && let Some(last) = results.last_mut()
+            && are_unasked(messages.clone())
+        {
+            last.messages = [&last.messages[..], &messages].concat().into();
+            return results;
+        }
         if !extended {
             description = split_description(&mut messages);
         }
@@ -492,6 +512,36 @@ mod tests {
             &recorded,
             b"BDES",
             b"2nEZ",
+            Progress::Ended { complete: true },
+        );
+    }
+
+    /// `set_config('role', …)`, and that it holds no more.
+    #[test]
+    fn that_a_setting_is_another_one_is_no_answer_of_its_own() {
+        let recorded = [
+            message(b'2', b""),
+            message(b'T', b"\0\0"),
+            message(b'D', b"\0\0"),
+            message(b'C', b"SELECT 1\0"),
+            message(b'S', b"is_superuser\0off\0"),
+            message(b'Z', b"T"),
+            message(b'2', b""),
+            message(b'C', b"UPDATE 1\0"),
+            message(b'S', b"TimeZone\0UTC\0"),
+            message(b'Z', b"T"),
+            message(b'2', b""),
+            message(b'n', b""),
+            message(b'E', b"C23505\0\0"),
+            message(b'S', b"is_superuser\0on\0"),
+            message(b'Z', b"E"),
+            message(b'C', b"ROLLBACK\0"),
+            message(b'Z', b"I"),
+        ];
+        check(
+            &recorded,
+            b"BDESBDESBDESQ",
+            b"2TDCSZ2nCSZ2nESZCZ",
             Progress::Ended { complete: true },
         );
     }
