@@ -7,7 +7,8 @@ use crate::{Text, VERSION};
 /// The first 64 bytes of a thread log.
 #[repr(C)]
 pub struct LogHeader {
-    pub magic: [u8; 8],
+    /// Zero until the rest of the header is there.
+    magic: AtomicU64,
     pub version: u32,
     /// The thread's number in its process.
     pub thread: u32,
@@ -33,7 +34,7 @@ impl LogHeader {
 
     pub fn new(thread: u32, functions: u64) -> Self {
         LogHeader {
-            magic: Self::MAGIC,
+            magic: AtomicU64::new(u64::from_ne_bytes(Self::MAGIC)),
             version: VERSION,
             thread,
             functions,
@@ -43,6 +44,24 @@ impl LogHeader {
             read: AtomicU64::new(0),
             reserved: 0,
         }
+    }
+
+    /// Writes it where others may look already.
+    ///
+    /// # Safety
+    /// As for [`std::ptr::write`].
+    pub unsafe fn write_to(self, place: *mut Self) {
+        let magic = self.magic.swap(0, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe {
+            place.write(self);
+            (*place).magic.store(magic, Ordering::Release);
+        }
+    }
+
+    /// Whether this is the header of a log, and all of it is there.
+    pub fn is_there(&self) -> bool {
+        self.magic.load(Ordering::Acquire) == u64::from_ne_bytes(Self::MAGIC)
     }
 }
 
@@ -142,5 +161,42 @@ impl ProcessHeader {
             )
         };
         Some(header)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::UnsafeCell;
+    use std::mem::MaybeUninit;
+
+    use super::*;
+
+    struct Shared(UnsafeCell<MaybeUninit<LogHeader>>);
+    // SAFETY: what the threads share is written as `write_to` says.
+    unsafe impl Sync for Shared {}
+
+    impl Shared {
+        fn place(&self) -> *mut LogHeader {
+            self.0.get().cast()
+        }
+    }
+
+    #[test]
+    fn who_looks_while_a_header_is_written_sees_all_of_it_or_none() {
+        for _ in 0..200 {
+            let shared = Shared(UnsafeCell::new(MaybeUninit::zeroed()));
+            // SAFETY: every bit pattern is a header.
+            let header = || unsafe { &*shared.place() };
+            assert!(!header().is_there());
+            std::thread::scope(|scope| {
+                // SAFETY: there is room for one.
+                scope.spawn(|| unsafe { LogHeader::new(3, 7).write_to(shared.place()) });
+                while !header().is_there() {
+                    std::hint::spin_loop();
+                }
+                let (version, thread) = (header().version, header().thread);
+                assert_eq!((version, thread, header().functions), (VERSION, 3, 7));
+            });
+        }
     }
 }

@@ -318,7 +318,7 @@ impl Log {
             opened => opened?,
         };
         let header = Mapped::<LogHeader>::to_read(&file)?;
-        let header = header.filter(|header| header.magic == LogHeader::MAGIC);
+        let header = header.filter(|header| header.is_there());
         Ok(header.map(|header| Log {
             name,
             file,

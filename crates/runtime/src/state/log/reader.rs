@@ -132,7 +132,7 @@ impl Reader {
         }
         // SAFETY: the mapping is page aligned and long enough, and every bit pattern is a header.
         let header = unsafe { &*bytes.as_ptr().cast::<LogHeader>() };
-        if header.magic != LogHeader::MAGIC {
+        if !header.is_there() {
             return Err(Unreadable::NotALog);
         }
         if header.version != VERSION || header.functions != functions::TABLE_HASH {
@@ -162,7 +162,7 @@ impl Reader {
         };
         // SAFETY: the page is mapped for ever, and every bit pattern is a header.
         let header = unsafe { &*(page.address as *const LogHeader) };
-        if header.magic != LogHeader::MAGIC {
+        if !header.is_there() {
             page.unmap();
             return Ok(false);
         }

@@ -87,10 +87,7 @@ impl Writer {
         self.keep(file);
         self.header = mapped?.cast();
         // SAFETY: a page was mapped there.
-        unsafe {
-            self.header
-                .write(LogHeader::new(thread, functions::TABLE_HASH))
-        };
+        unsafe { LogHeader::new(thread, functions::TABLE_HASH).write_to(self.header) };
         self.event_start = LogHeader::BYTES;
         self.cursor = LogHeader::BYTES;
         self.map(FIRST_WINDOW)?;
