@@ -506,17 +506,22 @@ pub fn taken() -> Option<u64> {
     MINE.with(|mine| mine.taken.get())
 }
 
-/// Something goes on in the thread that has waited for it, for this request; 0: it is not known for
-/// which.
-pub fn lets_go_on(request: u64) {
+/// Whether the thread is a loop that does something of its own, for no request.
+pub fn loops_for_nobody() -> bool {
+    MINE.with(|mine| mine.is_loop.get() && mine.told.get().is_none() && mine.taken.get() == Some(0))
+}
+
+/// Something goes on in the thread that has waited for it, for this request, or for none (0);
+/// `None`: it is not known for which.
+pub fn lets_go_on(request: Option<u64>) {
     MINE.with(|mine| {
         let depth = mine.let_go_on.get();
         if let Some(before) = mine.before.get(depth) {
             before.set(mine.taken.get());
         }
         mine.let_go_on.set(depth.saturating_add(1));
-        if request != 0 {
-            mine.taken.set(Some(request));
+        if request.is_some() {
+            mine.taken.set(request);
         }
     });
 }
@@ -713,6 +718,25 @@ pub fn last_read() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_loop_began_for_nobody_goes_on_for_nobody() {
+        takes(Some(0));
+        assert!(!loops_for_nobody());
+        loops();
+        assert!(loops_for_nobody());
+        takes(Some(7));
+        assert!(!loops_for_nobody());
+        lets_go_on(Some(0));
+        assert_eq!((current(), loops_for_nobody()), (0, true));
+        // Of which it is not known for whom it waits.
+        takes(Some(8));
+        lets_go_on(None);
+        assert_eq!(current(), 8);
+        has_let_go_on();
+        has_let_go_on();
+        assert_eq!(current(), 7);
+    }
 
     #[test]
     fn what_a_thread_works_on_is_the_same_where_it_is_unpacked() {

@@ -561,6 +561,20 @@ fn a_request_that_another_one_of_java_lets_begin_works_for_itself() {
     });
 }
 
+/// One thread works off a queue of what several requests have handed over.
+#[test]
+fn blocking_work_of_vertx_that_waits_in_a_queue_works_for_its_request() {
+    let stage = Stage::new("blocking-java", "");
+    compile(&stage, &["Blocking.java", "PoolMetrics.java"]);
+    is_replayed_as_recorded(&stage, |command| {
+        command
+            .args(["java", "-cp"])
+            .arg(stage.folder())
+            .arg("io.vertx.core.impl.Blocking")
+            .arg(stage.service_port.to_string());
+    });
+}
+
 fn what_is_handed_over_draws_what_it_did(name: &str, java: &str, way: &str) {
     is_drawn_again(&Stage::new(name, ""), java, way);
 }

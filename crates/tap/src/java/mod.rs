@@ -375,8 +375,20 @@ const POOLS_OF_LIBRARIES: [Patch; 10] = [
 
 /// What waits for something that another request may bring about, and goes on in its thread: who
 /// waits for a connection of a pool of Reactor's, who listens to a future of Vert.x, in versions 5
-/// and 4, its requests behind another one of their connection, and coroutines of Kotlin.
-const WAITERS: [Patch; 13] = [
+/// and 4, its requests behind another one of their connection, and coroutines of Kotlin. Blocking
+/// work of a loop of Vert.x waits in a queue of the loop's, which one thread of a pool works off.
+const WAITERS: [Patch; 15] = [
+    waits(
+        WORKER_TASK,
+        "(Lio/vertx/core/spi/metrics/PoolMetrics;Ljava/lang/Object;)V",
+    ),
+    Patch {
+        class: WORKER_TASK,
+        method: "run",
+        descriptor: "()V",
+        begins: Some(call(&[ALOAD_0], shim::BEGINS)),
+        ends: None,
+    },
     waits(
         BORROWER,
         "(Lreactor/core/CoreSubscriber;Lreactor/pool/AbstractPool;Ljava/time/Duration;)V",
@@ -436,6 +448,7 @@ const WAITERS: [Patch; 13] = [
     ),
 ];
 
+const WORKER_TASK: &str = "io/vertx/core/impl/WorkerTask";
 const BORROWER: &str = "reactor/pool/AbstractPool$Borrower";
 
 /// Pools of connections: HikariCP, Tomcat's, Commons' and with it DBCP's, and Agroal, which Quarkus

@@ -273,11 +273,18 @@ extern "C" fn was_seeded(_: *mut c_void, _: Reference, generator: Reference) {
     }
 }
 
+/// The mark of work that a loop hands over for nobody, as it does once a timer is over.
+const NOBODYS: i64 = -1;
+
 /// Work is marked with the request for which it is handed to others; what may be handed over
 /// again, for another one or for none, with that.
 extern "C" fn handed_work(_: *mut c_void, _: Reference, work: Reference) {
     if !work.is_null() {
-        tools().set_mark(work, turns::in_hand() as i64);
+        let mark = match turns::loops_for_nobody() {
+            true => NOBODYS,
+            false => turns::in_hand() as i64,
+        };
+        tools().set_mark(work, mark);
     }
 }
 
@@ -290,7 +297,10 @@ extern "C" fn ended_work(_: *mut c_void, _: Reference) {
 }
 
 extern "C" fn lets_go_on(_: *mut c_void, _: Reference, what: Reference) {
-    turns::lets_go_on(request_of(what));
+    turns::lets_go_on(match mark_of(what) {
+        0 => None,
+        mark => Some(request_of_mark(mark)),
+    });
 }
 
 extern "C" fn has_let_go_on(_: *mut c_void, _: Reference) {
@@ -316,9 +326,21 @@ extern "C" fn ended(_: *mut c_void, _: Reference) {
 }
 
 fn request_of(work: Reference) -> u64 {
+    request_of_mark(mark_of(work))
+}
+
+fn request_of_mark(mark: i64) -> u64 {
+    match mark {
+        NOBODYS => 0,
+        mark => mark as u64,
+    }
+}
+
+/// 0: it has none.
+fn mark_of(work: Reference) -> i64 {
     match work.is_null() {
         true => 0,
-        false => tools().mark(work) as u64,
+        false => tools().mark(work),
     }
 }
 
