@@ -410,11 +410,11 @@ fn a_killed_recorder_leaves_a_recording_that_says_so() {
     service.stop();
     recorder.interrupt().assert_code(SUCCESS);
     assert_error(
-        &stage.replay_app("true", &["--from", "1"]),
+        &stage.replay_app("true", &["--from", "1", "--to", "1.3"]),
         FAILED,
         &["gaps in this range", "--across-gaps"],
     );
-    let across = ["--from", "1", "--across-gaps"];
+    let across = ["--from", "1", "--to", "1.3", "--across-gaps"];
     let across = stage.replay_app(&moodle.command("original"), &across);
     assert_eq!(
         across.code,
