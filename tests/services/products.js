@@ -40,5 +40,13 @@ app.post("/raise", async (_, response) => {
     response.send("raised");
 });
 
-const server = app.listen(Number(process.argv[2]), "127.0.0.1");
-process.on("SIGINT", () => server.close(() => process.exit()));
+// A request that finds one connection, while others are being opened, may have all of its reads by that one, behind each other.
+async function open() {
+    const clients = await Promise.all(Array.from({ length: pool.options.max }, () => pool.connect()));
+    clients.forEach(client => client.release());
+}
+
+open().then(() => {
+    const server = app.listen(Number(process.argv[2]), "127.0.0.1");
+    process.on("SIGINT", () => server.close(() => process.exit()));
+});
