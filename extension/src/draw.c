@@ -20,9 +20,6 @@
  */
 #include "hindcast.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "access/parallel.h"
 #include "access/xact.h"
 #include "utils/fmgrtab.h"
@@ -247,20 +244,6 @@ noted_strong_random(void *bytes, size_t length)
 	return true;
 }
 
-/* Writes to a place that the linker made read-only. */
-static bool
-replace_address(const PGFunction *at, PGFunction by)
-{
-	uintptr_t	page = (uintptr_t) sysconf(_SC_PAGESIZE);
-	uintptr_t	start = (uintptr_t) at & ~(page - 1);
-	Size		length = (uintptr_t) (at + 1) - start;
-
-	if (mprotect((void *) start, length, PROT_READ | PROT_WRITE) != 0)
-		return false;
-	*(PGFunction *) at = by;
-	return mprotect((void *) start, length, PROT_READ) == 0;
-}
-
 static bool
 replace(const FmgrBuiltin *builtin)
 {
@@ -269,7 +252,7 @@ replace(const FmgrBuiltin *builtin)
 		if (strcmp(replaced[i].name, builtin->funcName) != 0)
 			continue;
 		replaced[i].original = builtin->func;
-		return replace_address(&builtin->func, replaced[i].by);
+		return write_read_only((void **) &builtin->func, replaced[i].by);
 	}
 	return true;
 }

@@ -218,6 +218,7 @@ extern void forget_draws(void);
 
 /* import.c */
 
+extern bool write_read_only(void **at, void *address);
 extern bool replace_import(const char *library, const char *symbol, void *by);
 
 /* identity.c */

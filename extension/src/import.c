@@ -76,13 +76,30 @@ tables_of(const struct dl_phdr_info *library, const ElfW(Dyn) *dynamic)
 	return tables;
 }
 
-/* Writes an address to a place that the loader may have made read-only, and leaves it so. */
-static bool
-write_address(const struct dl_phdr_info *library, uintptr_t at, void *address)
+static uintptr_t
+page_of(uintptr_t address)
 {
-	uintptr_t	size = (uintptr_t) sysconf(_SC_PAGESIZE);
-	uintptr_t	page = at & ~(size - 1);
-	bool		read_only = false;
+	return address & ~((uintptr_t) sysconf(_SC_PAGESIZE) - 1);
+}
+
+/* Writes to a place that the linker or the loader made read-only, and that is so again. */
+bool
+write_read_only(void **at, void *address)
+{
+	void	   *page = (void *) page_of((uintptr_t) at);
+	Size		length = (uintptr_t) (at + 1) - (uintptr_t) page;
+
+	if (mprotect(page, length, PROT_READ | PROT_WRITE) != 0)
+		return false;
+	*at = address;
+	return mprotect(page, length, PROT_READ) == 0;
+}
+
+/* Writes to a library's table of addresses, which the loader may have made read-only. */
+static bool
+write_address(const struct dl_phdr_info *library, void **at, void *address)
+{
+	uintptr_t	page = page_of((uintptr_t) at);
 
 	for (int i = 0; i < library->dlpi_phnum; i++)
 	{
@@ -90,14 +107,12 @@ write_address(const struct dl_phdr_info *library, uintptr_t at, void *address)
 		uintptr_t	start = library->dlpi_addr + part->p_vaddr;
 
 		/* Only whole pages of it are. */
-		if (part->p_type == PT_GNU_RELRO && page >= (start & ~(size - 1)) &&
-			page < ((start + part->p_memsz) & ~(size - 1)))
-			read_only = true;
+		if (part->p_type == PT_GNU_RELRO && page >= page_of(start) &&
+			page < page_of(start + part->p_memsz))
+			return write_read_only(at, address);
 	}
-	if (read_only && mprotect((void *) page, size, PROT_READ | PROT_WRITE) != 0)
-		return false;
-	*(void **) at = address;
-	return !read_only || mprotect((void *) page, size, PROT_READ) == 0;
+	*at = address;
+	return true;
 }
 
 static bool
@@ -111,7 +126,7 @@ replace_in(const struct dl_phdr_info *library, const Tables *tables, const Searc
 			const ElfW(Sym) *symbol = &tables->symbols[ELF64_R_SYM(relocation->r_info)];
 
 			if (strcmp(tables->names + symbol->st_name, search->symbol) == 0)
-				return write_address(library, library->dlpi_addr + relocation->r_offset, search->by);
+				return write_address(library, (void **) (library->dlpi_addr + relocation->r_offset), search->by);
 		}
 	}
 	return false;

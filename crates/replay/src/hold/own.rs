@@ -7,6 +7,7 @@ use std::collections::{HashSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 use hindcast_order::Tx;
+use hindcast_rewind::pins::Settings;
 use hindcast_trace::Isolation;
 use hindcast_wire::frame::Frame;
 use hindcast_wire::message::{backend as server, frontend as client};
@@ -143,7 +144,7 @@ impl OwnStatements {
     pub fn send(
         &mut self,
         own: Own,
-        settings: Option<[String; 6]>,
+        settings: Option<Settings>,
         answers: &mut Answers,
         bytes: &mut BytesMut,
     ) {

@@ -1,6 +1,6 @@
 //! Values that are not transactional and are to come out as recorded.
 
-use hindcast_rewind::pins::Values;
+use hindcast_rewind::pins::{Settings, Values};
 use hindcast_trace::{Drawn, DrawnUuid, Isolation, Micros};
 
 use crate::looks::Stretch;
@@ -37,7 +37,7 @@ pub struct Pins {
 
 impl Pins {
     /// What [`hindcast_rewind::pins::SETTINGS`] are to be, from this statement on.
-    pub(super) fn settings(&self, from: u32) -> [String; 6] {
+    pub(super) fn settings(&self, from: u32) -> Settings {
         let is_left = |one: &&Drawn| one.statement.is_none_or(|statement| statement >= from);
         let drawn: Vec<Drawn> = self.drawn.iter().filter(is_left).copied().collect();
         let values = Values {

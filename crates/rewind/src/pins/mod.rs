@@ -46,7 +46,7 @@ use hindcast_pg::tokio::Client;
 
 pub use keywords::{draws_anew, rewrite_keywords, unpinned_calls};
 pub use reserved::Reserved;
-pub use values::{SETTINGS, Values};
+pub use values::{SETTINGS, Settings, Values};
 
 /// The setting of a session by which the database has this name, as far as its functions tell.
 pub const DATABASE: &str = "hindcast_pins.database";

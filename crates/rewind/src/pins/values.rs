@@ -27,13 +27,16 @@ pub const SETTINGS: [&str; 6] = [
     "hindcast_pins.bytes",
 ];
 
+/// A value for each of [`SETTINGS`].
+pub type Settings = [String; SETTINGS.len()];
+
 impl Values<'_> {
     /// What [`SETTINGS`] are to be; empty for what is not pinned.
     ///
     /// To be set for the transaction only: as `SET LOCAL name = 'value'` (which takes no snapshot;
     /// see [`Values::prelude`]) or with `set_config(name, value, true)`. Other statements of the
     /// transaction use the values up from the front.
-    pub fn settings(&self) -> [String; 6] {
+    pub fn settings(&self) -> Settings {
         let now = self.now.map(timestamp).unwrap_or_default();
         let told = self.of(|value| match value {
             DrawnValue::Uuid(uuid) => Some(uuid),
