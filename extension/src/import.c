@@ -118,7 +118,7 @@ write_address(const struct dl_phdr_info *library, void **at, void *address)
 static bool
 replace_in(const struct dl_phdr_info *library, const Tables *tables, const Search *search)
 {
-	for (int kind = 0; kind < lengthof(tables->counts); kind++)
+	for (Size kind = 0; kind < lengthof(tables->counts); kind++)
 	{
 		for (Size i = 0; i < tables->counts[kind]; i++)
 		{
@@ -163,7 +163,7 @@ bool
 replace_import(const char *library, const char *symbol, void *by)
 {
 	char		path[MAXPGPATH];
-	Search		search = {path, symbol, by};
+	Search		search = {.path = path, .symbol = symbol, .by = by};
 
 	snprintf(path, sizeof(path), "%s/%s.so", pkglib_path, library);
 	if (access(path, R_OK) != 0)
