@@ -38,6 +38,11 @@ public class Blocking {
             while (line != null && !line.isEmpty()) {
                 line = reader.readLine();
             }
+            if (line == null) {
+                // Nothing is asked: a request that was sent twice has been taken by another thread.
+                client.close();
+                return;
+            }
             execute(new WorkerTask(null, null) {
                 @Override
                 protected void execute() throws Exception {

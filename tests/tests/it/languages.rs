@@ -563,7 +563,6 @@ fn a_request_that_another_one_of_java_lets_begin_works_for_itself() {
 
 /// One thread works off a queue of what several requests have handed over.
 #[test]
-#[ignore = "one request of the first eight drew as none in 1 of 42 runs beside other work, and why is not known"]
 fn blocking_work_of_vertx_that_waits_in_a_queue_works_for_its_request() {
     let stage = Stage::new("blocking-java", "");
     compile(&stage, &["Blocking.java", "PoolMetrics.java"]);
