@@ -4,10 +4,11 @@
 //! that they never touch the client's unnamed statement and portal.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::LazyLock;
 
 use bytes::{Bytes, BytesMut};
 use hindcast_order::Tx;
-use hindcast_rewind::pins::Settings;
+use hindcast_rewind::pins::{SETTINGS, Settings};
 use hindcast_trace::Isolation;
 use hindcast_wire::frame::Frame;
 use hindcast_wire::message::{backend as server, frontend as client};
@@ -52,6 +53,15 @@ pub(super) enum Own {
 
 const PORTAL: &[u8] = b"hindcast";
 
+/// Sets each of [`SETTINGS`], for the transaction.
+static SET_PINS: LazyLock<String> = LazyLock::new(|| {
+    let numbered = SETTINGS.iter().zip(1..);
+    let calls: Vec<String> = numbered
+        .map(|(name, at)| format!("pg_catalog.set_config('{name}', ${at}, true)"))
+        .collect();
+    format!("SELECT {}", calls.join(", "))
+});
+
 impl Own {
     /// Name and text of the prepared statement. SERIALIZABLE is replayed as REPEATABLE READ: what
     /// would have failed is served from the recording, and the rest must not fail for other reasons
@@ -91,12 +101,7 @@ impl Own {
                 "hindcast_write",
                 "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ WRITE",
             ),
-            Self::Snapshot(_) | Self::PinAgain(..) => (
-                "hindcast_snapshot",
-                "SELECT pg_catalog.set_config('hindcast_pins.now', $1, true), pg_catalog.set_config('hindcast_pins.sequences', $2, true), \
-                 pg_catalog.set_config('hindcast_pins.uuids', $3, true), pg_catalog.set_config('hindcast_pins.clocks', $4, true), \
-                 pg_catalog.set_config('hindcast_pins.randoms', $5, true), pg_catalog.set_config('hindcast_pins.bytes', $6, true)",
-            ),
+            Self::Snapshot(_) | Self::PinAgain(..) => ("hindcast_snapshot", &SET_PINS),
             Self::Commit => ("hindcast_commit", "COMMIT"),
             Self::Rollback => ("hindcast_rollback", "ROLLBACK"),
             Self::Undo => ("hindcast_undo", "ROLLBACK AND CHAIN"),
