@@ -186,6 +186,9 @@ fn begin_at(
 fn number_of(folder: &Path, image: &str) -> Option<libc::pid_t> {
     let file = File::open(folder.join(image).join("process")).ok()?;
     let header = Mapped::<ProcessHeader>::to_read(&file).ok()??;
+    if !header.is_there() {
+        return None;
+    }
     libc::pid_t::try_from(header.pid).ok()
 }
 

@@ -4,11 +4,39 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::{Text, VERSION};
 
+/// What a header that others may look at while it is written begins with: zero until the rest of it
+/// is there.
+#[repr(transparent)]
+struct Magic(AtomicU64);
+
+impl Magic {
+    const fn new(bytes: [u8; 8]) -> Self {
+        Magic(AtomicU64::new(u64::from_ne_bytes(bytes)))
+    }
+
+    fn is(&self, bytes: [u8; 8]) -> bool {
+        self.0.load(Ordering::Acquire) == u64::from_ne_bytes(bytes)
+    }
+}
+
+/// Writes a header, which begins with its magic number, where others may look already.
+///
+/// # Safety
+/// As for [`std::ptr::write`].
+unsafe fn write_header<T>(header: T, magic: impl Fn(&T) -> &Magic, place: *mut T) {
+    let number = magic(&header).0.swap(0, Ordering::Relaxed);
+    // SAFETY: the caller's promise.
+    let written = unsafe {
+        place.write(header);
+        &*place
+    };
+    magic(written).0.store(number, Ordering::Release);
+}
+
 /// The first 64 bytes of a thread log.
 #[repr(C)]
 pub struct LogHeader {
-    /// Zero until the rest of the header is there.
-    magic: AtomicU64,
+    magic: Magic,
     pub version: u32,
     /// The thread's number in its process.
     pub thread: u32,
@@ -34,7 +62,7 @@ impl LogHeader {
 
     pub fn new(thread: u32, functions: u64) -> Self {
         LogHeader {
-            magic: AtomicU64::new(u64::from_ne_bytes(Self::MAGIC)),
+            magic: Magic::new(Self::MAGIC),
             version: VERSION,
             thread,
             functions,
@@ -51,17 +79,13 @@ impl LogHeader {
     /// # Safety
     /// As for [`std::ptr::write`].
     pub unsafe fn write_to(self, place: *mut Self) {
-        let magic = self.magic.swap(0, Ordering::Relaxed);
         // SAFETY: the caller's promise.
-        unsafe {
-            place.write(self);
-            (*place).magic.store(magic, Ordering::Release);
-        }
+        unsafe { write_header(self, |header| &header.magic, place) };
     }
 
     /// Whether this is the header of a log, and all of it is there.
     pub fn is_there(&self) -> bool {
-        self.magic.load(Ordering::Acquire) == u64::from_ne_bytes(Self::MAGIC)
+        self.magic.is(Self::MAGIC)
     }
 }
 
@@ -94,7 +118,7 @@ pub const INEXACT: &str = "a replay is not exact from";
 /// The file `process` of a process folder.
 #[repr(C)]
 pub struct ProcessHeader {
-    pub magic: [u8; 8],
+    magic: Magic,
     pub version: u32,
     pub pid: u32,
     pub parent: Text<256>,
@@ -117,7 +141,7 @@ impl ProcessHeader {
 
     pub fn new(pid: u32, parent: &str) -> Self {
         ProcessHeader {
-            magic: Self::MAGIC,
+            magic: Magic::new(Self::MAGIC),
             version: VERSION,
             pid,
             parent: Text::from_text(parent),
@@ -129,6 +153,20 @@ impl ProcessHeader {
             warnings: Text::new(),
             interfaces: Text::new(),
         }
+    }
+
+    /// Writes it where others may look already.
+    ///
+    /// # Safety
+    /// As for [`std::ptr::write`].
+    pub unsafe fn write_to(self, place: *mut Self) {
+        // SAFETY: the caller's promise.
+        unsafe { write_header(self, |header| &header.magic, place) };
+    }
+
+    /// Whether this is the header of a process, and all of it is there.
+    pub fn is_there(&self) -> bool {
+        self.magic.is(Self::MAGIC)
     }
 
     pub fn end(&self) -> (End, u32) {
@@ -166,37 +204,44 @@ impl ProcessHeader {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::UnsafeCell;
+    use std::cell::RefCell;
     use std::mem::MaybeUninit;
 
     use super::*;
 
-    struct Shared(UnsafeCell<MaybeUninit<LogHeader>>);
-    // SAFETY: what the threads share is written as `write_to` says.
-    unsafe impl Sync for Shared {}
-
-    impl Shared {
-        fn place(&self) -> *mut LogHeader {
-            self.0.get().cast()
+    /// Writes a header; says what is seen of it at `place` just before its magic number is there.
+    fn seen_before<T, S>(header: T, magic: fn(&T) -> &Magic, see: impl Fn(&T) -> S) -> (S, T) {
+        let mut place = MaybeUninit::<T>::zeroed();
+        let at = place.as_ptr();
+        let seen = RefCell::new(None);
+        let looked_at = |header: &T| -> *const Magic {
+            if std::ptr::eq(header, at) {
+                *seen.borrow_mut() = Some(see(header));
+            }
+            magic(header)
+        };
+        // SAFETY: there is room for one, and a header's magic number lives as long as it.
+        unsafe {
+            write_header(header, |header| &*looked_at(header), place.as_mut_ptr());
+            let seen = seen.into_inner();
+            (seen.expect("it was looked at"), place.assume_init())
         }
     }
 
     #[test]
-    fn who_looks_while_a_header_is_written_sees_all_of_it_or_none() {
-        for _ in 0..200 {
-            let shared = Shared(UnsafeCell::new(MaybeUninit::zeroed()));
-            // SAFETY: every bit pattern is a header.
-            let header = || unsafe { &*shared.place() };
-            assert!(!header().is_there());
-            std::thread::scope(|scope| {
-                // SAFETY: there is room for one.
-                scope.spawn(|| unsafe { LogHeader::new(3, 7).write_to(shared.place()) });
-                while !header().is_there() {
-                    std::hint::spin_loop();
-                }
-                let (version, thread) = (header().version, header().thread);
-                assert_eq!((version, thread, header().functions), (VERSION, 3, 7));
-            });
-        }
+    fn the_magic_number_of_a_threads_header_comes_last() {
+        let see = |header: &LogHeader| (header.is_there(), header.version, header.thread);
+        let (seen, written) = seen_before(LogHeader::new(3, 7), |header| &header.magic, see);
+        assert_eq!(seen, (false, VERSION, 3));
+        assert!(written.is_there() && written.functions == 7);
+    }
+
+    #[test]
+    fn the_magic_number_of_a_processs_header_comes_last() {
+        let see = |header: &ProcessHeader| (header.is_there(), header.version, header.pid);
+        let header = ProcessHeader::new(5, "p0");
+        let (seen, written) = seen_before(header, |header| &header.magic, see);
+        assert_eq!(seen, (false, VERSION, 5));
+        assert!(written.is_there() && written.parent.as_str() == "p0");
     }
 }

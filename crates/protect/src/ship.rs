@@ -233,7 +233,7 @@ impl Shipper {
         let Some(header) = Mapped::<ProcessHeader>::to_read(&file)? else {
             return Ok(());
         };
-        if header.magic != ProcessHeader::MAGIC {
+        if !header.is_there() {
             return Ok(());
         }
         self.known.insert(name.to_owned());

@@ -63,11 +63,15 @@ pub fn open(mode: Mode) -> Result<(), ErrorNumber> {
     };
     raw::close(file);
     let header = mapped.map_err(ErrorNumber)?.cast::<ProcessHeader>();
+    // SAFETY: mapped, and every bit pattern is a header.
+    while follows() && follow::leader_runs() && unsafe { !(*header).is_there() } {
+        pause.take();
+    }
     if mode == Mode::Record {
         // SAFETY: no arguments.
         let pid = unsafe { syscall!(libc::SYS_getpid) } as u32;
         // SAFETY: room for one.
-        unsafe { header.write(ProcessHeader::new(pid, recording::config().parent.as_str())) };
+        unsafe { ProcessHeader::new(pid, recording::config().parent.as_str()).write_to(header) };
     }
     recording::set_header(header);
     Ok(())
