@@ -1,4 +1,5 @@
-# What a request draws and reads of the clock while work that it has posted does so, too.
+# What a request draws and reads of the clock while work that it has posted does so, too, and a thread
+# that it has started.
 #
 #     puma apart.ru
 require "concurrent"
@@ -17,5 +18,6 @@ end
 run(lambda do |_|
   apart = Queue.new
   POOL.post { apart << drawn }
-  [200, { "content-type" => "application/json" }, [JSON.generate([drawn, apart.pop])]]
+  started = Thread.new { drawn }
+  [200, { "content-type" => "application/json" }, [JSON.generate([drawn, apart.pop, started.value])]]
 end)

@@ -67,9 +67,25 @@ module HindcastTurns
   end
 
   # In front of that of pools of threads (concurrent-ruby), by which Rails runs jobs in the background.
+  # A thread that the pool starts for it is the pool's.
   module Executor
     def post(*arguments, &task)
-      super(*arguments, &HindcastTurns.handed_over(task))
+      handed = HindcastTurns.handed_over(task)
+      HindcastTurns.for_nobody { super(*arguments, &handed) }
+    end
+  end
+
+  # Of threads: one that a request starts works for it, unless a library of Ruby's own does, which
+  # starts a thread for a time limit.
+  module Started
+    OWN = RbConfig::CONFIG["rubylibdir"]
+
+    %i[new start fork].each do |name|
+      define_method(name) do |*arguments, &task|
+        own = task&.source_location&.first&.start_with?(OWN)
+        super(*arguments, &(own ? task : HindcastTurns.handed_over(task)))
+      end
+      ruby2_keywords(name)
     end
   end
 
@@ -171,6 +187,16 @@ module HindcastTurns
       tell(turn.request) if turn
     end
 
+    # What a block starts is not the request's.
+    def for_nobody
+      thread = Thread.current
+      turn = thread.thread_variable_get(:hindcast_turn)
+      thread.thread_variable_set(:hindcast_turn, nil)
+      yield
+    ensure
+      thread.thread_variable_set(:hindcast_turn, turn)
+    end
+
     # A block that another thread calls, for the request that this one works on and apart from it: it
     # has a key of its own, which the request draws.
     def handed_over(task)
@@ -205,6 +231,7 @@ module HindcastTurns
       ::Object.include(Numbers.dup.tap { |numbers| numbers.module_eval { private :rand, :srand } })
       ::Random.singleton_class.prepend(StrictNumbers)
       ::Array.prepend(Order)
+      ::Thread.singleton_class.prepend(Started)
     end
 
     # What `rand` gives for a limit, which may be of any kind that it takes.

@@ -7,7 +7,7 @@
 
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
-use hindcast_taplog::pins::{Caller, Draw, Number, Place, Reading, Reads, Series};
+use hindcast_taplog::pins::{Caller, Draw, Number, Reading, Reads, Series};
 use hindcast_taplog::{Board, Told};
 
 use crate::{php, process, python, ruby, starts, thread, tls, tokio, turns};
@@ -59,6 +59,18 @@ pub unsafe fn draw_for_thread(caller: Caller, bytes: *mut u8, length: usize) -> 
     starts::draw(caller).is_some_and(|draw| unsafe { fill(draw, bytes, length) })
 }
 
+/// The same in a process whose threads draw together.
+///
+/// # Safety
+/// As for [`draw`].
+pub unsafe fn draw_for_process(caller: Caller, bytes: *mut u8, length: usize) -> bool {
+    if bytes.is_null() || length == 0 {
+        return false;
+    }
+    // SAFETY: as the caller promises.
+    starts::draw_together(caller).is_some_and(|draw| unsafe { fill(draw, bytes, length) })
+}
+
 /// What code asks, where a Python may not have begun yet.
 fn caller_so_far() -> Caller {
     turns::caller().unwrap_or_else(python::caller_so_far)
@@ -79,8 +91,7 @@ pub unsafe fn draw_for(request: u64, caller: Caller, bytes: *mut u8, length: usi
         return false;
     };
     // What proves a password to the database is for the connection, too.
-    let is_connecting = || board.pins().place(request) == Place::CONNECTING;
-    if request == 0 || length == 0 || is_connecting() {
+    if request == 0 || length == 0 || turns::is_connecting(board, request) {
         return false;
     }
     let draw = match board.replays() {

@@ -16,7 +16,7 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use hindcast_taplog::pins::{Caller, Draw};
-use hindcast_taplog::starts::{Identity, Thread};
+use hindcast_taplog::starts::{Identity, Thread, Together};
 use libc::{c_char, c_int, c_void};
 
 use crate::process;
@@ -35,6 +35,11 @@ static SEEN: AtomicU32 = AtomicU32::new(0);
 /// What programs descend from that a child of this process starts; 0: from the child. See
 /// [`hindcast_taplog::starts::Program::is_shell`].
 static BASE: AtomicU64 = AtomicU64::new(0);
+
+/// What all threads of the process draw together, if they do: see [`begin_together`].
+static TOGETHER: Together = Together::new();
+/// The process that they are of; 0: they do not.
+static TOGETHER_IN: AtomicU32 = AtomicU32::new(0);
 
 struct Mine {
     thread: Thread,
@@ -107,6 +112,25 @@ pub fn are_pinned() -> bool {
 pub fn draw(caller: Caller) -> Option<Draw> {
     let starts = process::board()?.starts();
     known(|mine| mine.thread.draw(starts, caller)).flatten()
+}
+
+/// The process has a runtime with threads of its own: from here on [`draw_together`] knows what it
+/// draws. This is its first thread, and there is no other one yet.
+pub fn begin_together() {
+    let identity = known(|mine| mine.thread.together());
+    if let (Some(identity), Some(board)) = (identity, process::board()) {
+        TOGETHER.begin(board.starts(), identity);
+        TOGETHER_IN.store(process::generation(), Ordering::Relaxed);
+    }
+}
+
+/// Where the next draw by this code of such a process comes from, whichever thread runs it; `None`:
+/// from the kernel.
+pub fn draw_together(caller: Caller) -> Option<Draw> {
+    if TOGETHER_IN.load(Ordering::Relaxed) != process::generation() || !are_pinned() {
+        return None;
+    }
+    TOGETHER.draw(process::board()?.starts(), caller)
 }
 
 /// The next thread that this one makes.

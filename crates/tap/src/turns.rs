@@ -68,6 +68,8 @@ struct Mine {
     library: Cell<(u64, u8)>,
     /// What code draws and reads, as it was told.
     caller: Cell<Option<Caller>>,
+    /// Whether what goes on in the thread asks a database for a session: see [`set_connecting`].
+    connects: Cell<Option<bool>>,
     /// It is one of a pool, in the midst of something that the pool was handed, and has nothing
     /// else to do.
     is_work: Cell<bool>,
@@ -131,6 +133,7 @@ thread_local! {
             aside: Cell::new((0, 0)),
             library: Cell::new((0, 0)),
             caller: Cell::new(None),
+            connects: Cell::new(None),
             is_work: Cell::new(false),
             answered: Cell::new(0),
             sessions: Cell::new(0),
@@ -334,6 +337,7 @@ fn is_at(entry: &Entry, place: Place) {
     let request = of(entry);
     if request == 0 && !is_apart() {
         asks_for_session(entry, place);
+    } else if connects_by_itself(place) {
     } else if is_apart() {
         change_apart(|apart| {
             apart.is_connecting = place == Place::CONNECTING;
@@ -342,6 +346,29 @@ fn is_at(entry: &Entry, place: Place) {
     } else if let Some(board) = process::board().filter(|_| request != 0) {
         board.pins().writes(request, place);
     }
+}
+
+/// Whether this is about a session that what goes on in the thread asks for by itself.
+fn connects_by_itself(place: Place) -> bool {
+    MINE.with(|mine| {
+        let is_known = mine.connects.get().is_some();
+        if is_known {
+            mine.connects.set(Some(place == Place::CONNECTING));
+        }
+        is_known && matches!(place, Place::CONNECTING | Place::CONNECTED)
+    })
+}
+
+/// From here on it is known whether what goes on in the thread asks for a session; `None`: that is
+/// known of its request. Returns what was known.
+pub fn set_connecting(connects: Option<bool>) -> Option<bool> {
+    MINE.with(|mine| mine.connects.replace(connects))
+}
+
+/// Whether what is drawn now for this request may prove a password to a database.
+pub fn is_connecting(board: &Board, request: u64) -> bool {
+    let own = MINE.with(|mine| mine.connects.get());
+    own.unwrap_or_else(|| board.pins().place(request) == Place::CONNECTING)
 }
 
 /// Outside of requests: a session is asked for by a connection, or is there.

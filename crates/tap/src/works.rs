@@ -27,6 +27,8 @@ struct Place {
     line: AtomicU64,
     /// It has read a request itself: others hand it nothing.
     reads: AtomicBool,
+    /// It asks a database for a session.
+    connects: AtomicBool,
     /// The client whose connection it drives; 0: none.
     client: AtomicUsize,
     /// The connection of our own to which it has written last; null: to none.
@@ -196,6 +198,18 @@ pub fn has_ended(one: usize) {
     }
 }
 
+/// Whether it asks a database for a session.
+pub fn connects(one: usize) -> bool {
+    place_of(one, false).is_some_and(|place| place.connects.load(Ordering::Relaxed))
+}
+
+/// From here on it does, or does not.
+pub fn set_connects(one: usize, connects: bool) {
+    if let Some(place) = place_of(one, connects) {
+        place.connects.store(connects, Ordering::Relaxed);
+    }
+}
+
 /// Whether it works on a request, as far as can be seen at a glance.
 pub fn is_at_work(one: usize) -> bool {
     place_of(one, false).is_some_and(|place| turns::is_packed(place.work.load(Ordering::Relaxed)))
@@ -212,6 +226,7 @@ impl Place {
         self.work.store(work, Ordering::Relaxed);
         self.line.store(line, Ordering::Relaxed);
         self.reads.store(false, Ordering::Relaxed);
+        self.connects.store(false, Ordering::Relaxed);
         self.client.store(0, Ordering::Relaxed);
         let none = std::ptr::null_mut();
         self.connection.store(none, Ordering::Relaxed);
@@ -256,6 +271,7 @@ mod tests {
             work: AtomicU64::new(0),
             line: AtomicU64::new(0),
             reads: AtomicBool::new(false),
+            connects: AtomicBool::new(false),
             client: AtomicUsize::new(0),
             connection: AtomicPtr::new(std::ptr::null_mut()),
             started: [const { AtomicU64::new(0) }; FUNCTIONS],

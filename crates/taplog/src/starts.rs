@@ -13,7 +13,7 @@
 //! ([`Starts`]), and another one that comes by the same draws from the kernel. That keeps any two
 //! draws of a recording from having the same bytes, whatever else is wrong.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::pins::{ByCaller, Caller, Draw, KEY, Key, mixed};
 
@@ -39,6 +39,7 @@ impl Identity {
     const THREAD: u64 = 1;
     const CHILD: u64 = 2;
     const PROGRAM: u64 = 3;
+    const TOGETHER: u64 = 4;
 
     fn descendant(self, kind: u64, nth: u64) -> Self {
         match self {
@@ -73,6 +74,10 @@ const BASE_BITS: u32 = 64 - PID_BITS;
 const STARTS: u64 = 1024;
 /// Codes of a thread whose draws are counted apart.
 const CALLERS: usize = 64;
+/// What a [`Caller`] can be.
+const CODES: usize = 1 << u16::BITS;
+/// Draws by one code of a process whose threads draw together, at most.
+const DRAWS: u32 = 1 << 20;
 
 /// A part of the board.
 #[repr(C)]
@@ -217,6 +222,12 @@ impl Thread {
         self.next(Identity::CHILD, &self.children)
     }
 
+    /// All threads of the process that it has begun, where they draw together.
+    pub fn together(&self) -> Identity {
+        let identity = Identity(self.identity.load(Ordering::Relaxed));
+        identity.descendant(Identity::TOGETHER, 0)
+    }
+
     fn next(&self, kind: u64, count: &AtomicU64) -> Identity {
         let identity = Identity(self.identity.load(Ordering::Relaxed));
         identity.descendant(kind, count.fetch_add(1, Ordering::Relaxed))
@@ -244,6 +255,50 @@ impl Thread {
                 Draw::of(Caller::UNKNOWN, key, identity.0, count)
             }
         }
+    }
+}
+
+/// What a process draws whose runtime has threads of its own, and runs the same code now in this
+/// one and now in that: counted by what code asks, whichever thread runs it.
+pub struct Together {
+    /// 0: nothing is known of the process.
+    identity: AtomicU64,
+    counts: [AtomicU32; CODES],
+}
+
+impl Default for Together {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Together {
+    pub const fn new() -> Self {
+        Self {
+            identity: AtomicU64::new(Identity::UNKNOWN.0),
+            counts: [const { AtomicU32::new(0) }; CODES],
+        }
+    }
+
+    /// They draw by this identity, unless it is somebody's already.
+    pub fn begin(&self, starts: &Starts, identity: Identity) {
+        if starts.claim(identity) {
+            self.identity.store(identity.0, Ordering::Relaxed);
+        }
+    }
+
+    /// Where the next draw by this code comes from; `None`: from the kernel.
+    pub fn draw(&self, starts: &Starts, caller: Caller) -> Option<Draw> {
+        let key = starts.key.get()?;
+        let identity = Identity(self.identity.load(Ordering::Relaxed));
+        if identity == Identity::UNKNOWN || caller == Caller::UNKNOWN {
+            return None;
+        }
+        let next = |count| (count < DRAWS).then_some(count + 1);
+        let count = self.counts[usize::from(caller.0)]
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+            .ok()?;
+        Draw::of(caller, key, identity.0, u64::from(count))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use libc::{c_int, c_long};
 
-use super::goroutines::{for_code, for_goroutine};
+use super::goroutines::{draw_for_none, for_code, for_goroutine};
 use crate::errno::errno;
 use crate::hooks::{descriptors, randomness, transfers};
 
@@ -58,12 +58,17 @@ pub unsafe extern "C" fn call(
     goroutine: usize,
     frame: usize,
 ) -> isize {
+    let draws = number == libc::SYS_getrandom;
     // SAFETY: what the program gave to the kernel.
+    if draws && unsafe { draw_for_none(goroutine, frame, a as *mut u8, b) } {
+        return b as isize;
+    }
+    // SAFETY: as above.
     let call = || match unsafe { made(number, [a, b, c, d, e, f]) } {
         -1 => -(errno() as isize),
         done => done,
     };
-    match number == libc::SYS_getrandom {
+    match draws {
         true => for_code(goroutine, frame, call),
         false => for_goroutine(goroutine, call),
     }

@@ -132,6 +132,10 @@ pub unsafe extern "C" fn random() {
         "mov rdi, r14",
         "mov rsi, rbp",
         "mov rdx, [r12]",
+        "mov r10, [rip + {running}]",
+        "xor ecx, ecx",
+        "cmp r14, [r13 + r10]",
+        "sete cl",
         "call {draw}",
         "mov rsp, r12",
         "xorps xmm15, xmm15",
@@ -151,10 +155,12 @@ struct Drawn {
     is_drawn: u64,
 }
 
-/// `returns`: where to.
-extern "C" fn draw(goroutine: usize, frame: usize, returns: usize) -> Drawn {
+/// `returns`: where to. `is_running`: it is the goroutine that the thread runs, and no part of the
+/// runtime on a stack of its own.
+extern "C" fn draw(goroutine: usize, frame: usize, returns: usize, is_running: u64) -> Drawn {
     let drawn = match works::is_at_work(goroutine) {
         true => goroutines::for_code(goroutine, frame, || drawn(returns)),
+        false if is_running != 0 => drawn_for_none(goroutine, frame),
         false => None,
     };
     Drawn {
@@ -163,8 +169,16 @@ extern "C" fn draw(goroutine: usize, frame: usize, returns: usize) -> Drawn {
     }
 }
 
+fn drawn_for_none(goroutine: usize, frame: usize) -> Option<u64> {
+    let mut number = 0u64;
+    let (bytes, length) = ((&raw mut number).cast(), size_of::<u64>());
+    // SAFETY: the memory is ours.
+    let is_drawn = unsafe { goroutines::draw_for_none(goroutine, frame, bytes, length) };
+    is_drawn.then_some(number)
+}
+
 fn drawn(returns: usize) -> Option<u64> {
-    if goroutines::is_runtime(returns) {
+    if !goroutines::draws(returns) {
         return pins::order(turns::caller()?);
     }
     let mut number = 0u64;

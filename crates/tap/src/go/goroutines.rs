@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use hindcast_taplog::pins::{Caller, mixed};
 
 use super::image::{Image, Known};
-use crate::{turns, works};
+use crate::{pins, turns, works};
 
 static IMAGE: AtomicPtr<Image> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -18,8 +18,15 @@ pub fn begin(image: Image) -> Option<()> {
 /// What a goroutine does, with the turn that is the goroutine's.
 pub fn for_goroutine<T>(goroutine: usize, what: impl FnOnce() -> T) -> T {
     works::take_up(goroutine);
+    // Several goroutines of a request draw while one of them connects.
+    let before = works::connects(goroutine);
+    turns::set_connecting(Some(before));
     let done = what();
+    let now = turns::set_connecting(None).unwrap_or(false);
     works::put_down(goroutine);
+    if now != before {
+        works::set_connects(goroutine, now);
+    }
     done
 }
 
@@ -33,6 +40,17 @@ pub fn for_code<T>(goroutine: usize, frame: usize, what: impl FnOnce() -> T) -> 
         turns::set_caller(None);
         done
     })
+}
+
+/// Fills it for a goroutine that works for no request, as the main one at the start: whichever
+/// thread it runs in, it is known by its code. False if it is not filled.
+///
+/// # Safety
+/// There is room for so many bytes.
+pub unsafe fn draw_for_none(goroutine: usize, frame: usize, bytes: *mut u8, length: usize) -> bool {
+    // SAFETY: as the caller promises.
+    !works::is_at_work(goroutine)
+        && unsafe { pins::draw_for_process(caller(goroutine, frame), bytes, length) }
 }
 
 /// A goroutine was made by another one, to run a function, and has not begun. It may have the
@@ -51,10 +69,11 @@ fn image() -> Option<&'static Image> {
     unsafe { IMAGE.load(Ordering::Relaxed).as_ref() }
 }
 
-/// Whether a call that returns there was made by the runtime.
-pub fn is_runtime(returns: usize) -> bool {
+/// Whether a call of the runtime's generator that returns there draws for the program, and not for
+/// the order of a table.
+pub fn draws(returns: usize) -> bool {
     let known = image().and_then(|image| image.function_at(returns));
-    known.is_some_and(Known::is_runtime)
+    known.is_some_and(Known::draws)
 }
 
 /// Frames that tell what code asks for something.

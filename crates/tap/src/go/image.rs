@@ -67,27 +67,36 @@ pub struct Image {
     known: Box<[AtomicU64]>,
 }
 
-/// A function's name as a hash, and whether it is one of the runtime's own. Never 0.
+/// A function's name as a hash, and whether what it asks the runtime's generator for is the
+/// program's. Never 0.
 #[derive(Clone, Copy)]
 pub struct Known(u32);
 
 const IS_KNOWN: u32 = 1;
-const IS_RUNTIME: u32 = 2;
+const DRAWS: u32 = 2;
 
 impl Known {
     fn named(name: &[u8]) -> Self {
-        let own = [&b"runtime."[..], b"internal/runtime/"];
-        let is_runtime = own.iter().any(|own| name.starts_with(own));
-        let runtime = if is_runtime { IS_RUNTIME } else { 0 };
-        Self(mixed_text(0, name) as u32 & !(IS_KNOWN | IS_RUNTIME) | IS_KNOWN | runtime)
+        // Others have a table made, which Go's compiler does in their own code, or `sync` for them.
+        const DRAWING: [&[u8]; 6] = [
+            b"math/rand",
+            b"hash/maphash.",
+            b"os.",
+            b"net.",
+            b"runtime.fastrand",
+            b"runtime.legacy_fastrand",
+        ];
+        let draws = DRAWING.iter().any(|own| name.starts_with(own));
+        let draws = if draws { DRAWS } else { 0 };
+        Self(mixed_text(0, name) as u32 & !(IS_KNOWN | DRAWS) | IS_KNOWN | draws)
     }
 
     pub fn hash(self) -> u64 {
         u64::from(self.0)
     }
 
-    pub fn is_runtime(self) -> bool {
-        self.0 & IS_RUNTIME != 0
+    pub fn draws(self) -> bool {
+        self.0 & DRAWS != 0
     }
 }
 

@@ -32,8 +32,8 @@ mod pools;
 
 use hindcast_taplog::pins::{Caller, mixed_text};
 
-use crate::pins;
 use crate::vectors::{RANDOM, Vectors};
+use crate::{pins, starts};
 use image::Image;
 
 /// If the program is one in Go, its calls are seen from here on.
@@ -42,6 +42,7 @@ use image::Image;
 /// The program has not begun. These are what the kernel gave it.
 pub unsafe fn begin(vectors: &Vectors) {
     if change(vectors).is_some() {
+        starts::begin_together();
         pin_start(vectors);
         clock::replace(vectors, entries::clock as *const ());
     }

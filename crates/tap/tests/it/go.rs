@@ -59,6 +59,52 @@ fn a_request_draws_again_what_it_drew_however_the_program_is_linked() {
     }
 }
 
+/// Goroutines move from thread to thread, and each thread has a generator of its own.
+#[test]
+fn a_program_draws_again_what_it_drew_when_it_started() {
+    let program = built(WAYS[0]);
+    let paths = ["start".to_owned()];
+    let recorded = Program::record_program(&program, Some(SECRET)).ask(&paths);
+    for _ in 0..2 {
+        let replay = Program::replay_program(&program, 0);
+        replay.expect(wall_clock(), &[Vec::new()]);
+        assert_eq!(replay.ask(&paths), recorded);
+    }
+    let other = Program::record_program(&program, None).ask(&paths);
+    assert_ne!(other, recorded);
+}
+
+/// How many tables a request makes depends on what others have left in caches.
+#[test]
+fn tables_shift_nothing_that_a_request_draws() {
+    let program = built(WAYS[0]);
+    let paths = vec!["tables".to_owned(); 2];
+    let recorded = Program::record_program(&program, Some(SECRET)).ask(&paths);
+    assert_ne!(recorded[0], recorded[1]);
+    let replay = Program::replay_with(&program, 0, &[("TABLES", "some more")]);
+    replay.expect(wall_clock(), &vec![Vec::new(); paths.len()]);
+    assert_eq!(replay.ask(&paths), recorded);
+}
+
+/// What proves a password is for the connection. What others draw meanwhile is for the request.
+#[test]
+fn goroutines_draw_while_another_one_connects() {
+    let program = built(WAYS[0]);
+    let paths = ["connecting".to_owned()];
+    let recorded = Program::record_program(&program, Some(SECRET)).ask(&paths);
+    let replay = Program::replay_program(&program, 0);
+    replay.expect(wall_clock(), &[Vec::new()]);
+    let again = replay.ask(&paths);
+    let of = |answers: &[String]| {
+        answers[0]
+            .split_once(' ')
+            .map(|(a, b)| (a.to_owned(), b.to_owned()))
+    };
+    let ((own, nonce), (own_again, nonce_again)) = (of(&recorded).unwrap(), of(&again).unwrap());
+    assert_eq!(own_again, own);
+    assert_ne!(nonce_again, nonce);
+}
+
 /// Both by the wall clock, and by the one that measures.
 #[test]
 fn times_are_as_far_apart_as_they_were() {

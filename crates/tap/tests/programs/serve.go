@@ -61,8 +61,89 @@ func pools() string {
 	return strings.Join(sizes, " ")
 }
 
+// A small table, which stays on the stack.
+//
+//go:noinline
+func table() int {
+	small := map[int]int{1: 1}
+	return small[len(os.Args)]
+}
+
+// By each way of turns, which is another place in the code, to a table.
+//
+//go:noinline
+func left(turns, depth int) int {
+	if depth == 0 {
+		return table()
+	}
+	if turns&1 == 0 {
+		return left(turns>>1, depth-1)
+	}
+	return right(turns>>1, depth-1)
+}
+
+//go:noinline
+func right(turns, depth int) int {
+	if depth == 0 {
+		return table()
+	}
+	if turns&1 == 0 {
+		return left(turns>>1, depth-1)
+	}
+	return right(turns>>1, depth-1)
+}
+
+// An id behind tables in more places than are counted apart.
+func tables() string {
+	for turns := range 32 + len(os.Getenv("TABLES")) {
+		left(turns, 6)
+	}
+	return within(1, cryptic)
+}
+
+// Goroutines of a request draw, one of which asks a database for a session meanwhile.
+func connecting() string {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	defer listener.Close()
+	database, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		panic(err)
+	}
+	defer database.Close()
+	database.Write([]byte("\x00\x00\x00\x10\x00\x03\x00\x00user\x00a\x00\x00"))
+	nonce := cryptic()
+	return within(2, cryptic) + " " + nonce
+}
+
+// What the main goroutine draws at the start, in whichever threads it runs.
+var started string
+
+func start() {
+	for at := range 40 {
+		done := make(chan bool)
+		for range 4 {
+			go func() { order(); done <- true }()
+		}
+		for range 4 {
+			<-done
+		}
+		if at%10 == 0 {
+			started += order() + cryptic() + fmt.Sprintf("%016x", rand.Uint64())
+		}
+	}
+}
+
 func answer(path string) string {
 	switch path {
+	case "start":
+		return started
+	case "tables":
+		return tables()
+	case "connecting":
+		return connecting()
 	case "crypto":
 		return cryptic()
 	case "rand":
@@ -105,6 +186,7 @@ func serve(connection net.Conn) {
 }
 
 func main() {
+	start()
 	listener, err := net.Listen("tcp", "127.0.0.1:"+os.Args[1])
 	if err != nil {
 		panic(err)
