@@ -144,7 +144,7 @@ function isMade(turn, ...parts) {
     made.push({ turn, length: parts.reduce((sum, part) => sum + Buffer.byteLength(part), 0) });
 }
 
-function bindCommand({ prototype }, storage) {
+function bindCommand(prototype, storage) {
     const { initPromise, toWritable } = prototype;
     if (typeof initPromise !== "function" || typeof toWritable !== "function") return;
     if (toWritable[BOUND]) return;
@@ -158,6 +158,21 @@ function bindCommand({ prototype }, storage) {
         return bytes;
     };
     prototype.toWritable[BOUND] = true;
+}
+
+// A client of ioredis is an emitter. In a bundle its commands have no name: they are known by what they
+// can do, when the first one is sent.
+function findCommands(prototype, storage) {
+    const { sendCommand } = prototype;
+    if (typeof sendCommand !== "function" || typeof prototype.resetCommandQueue !== "function") return;
+    prototype.sendCommand = function (command) {
+        const of = command && Object.getPrototypeOf(command);
+        if (of && typeof of.toWritable === "function" && !of.toWritable[BOUND]) {
+            bindCommand(of, storage);
+            command[TURN] = storage.getStore();
+        }
+        return Reflect.apply(sendCommand, this, arguments);
+    };
 }
 
 // By their words.
@@ -190,7 +205,7 @@ const isEncoder = /(^|[\\/])RESP2?[\\/]encoder(\.js)?$/;
 
 function loaded(request, exported, storage) {
     if (isIoredis.test(request) && exported && exported.Command) {
-        bindCommand(exported.Command, storage);
+        bindCommand(exported.Command.prototype, storage);
     } else if (isQueue.test(request) && exported && typeof exported.default === "function") {
         bindCommandsQueue(exported.default, storage);
     } else if (isEncoder.test(request) && exported && typeof exported.default === "function") {
@@ -211,4 +226,4 @@ function findFetches(storage) {
     });
 }
 
-module.exports = { Commands, FETCHES, findFetches, loaded, made };
+module.exports = { Commands, FETCHES, findCommands, findFetches, loaded, made };
