@@ -163,8 +163,9 @@ function bindCommand(prototype, storage) {
 // A client of ioredis is an emitter. In a bundle its commands have no name: they are known by what they
 // can do, when the first one is sent.
 function findCommands(prototype, storage) {
+    if (!("sendCommand" in prototype && "resetCommandQueue" in prototype)) return;
     const { sendCommand } = prototype;
-    if (typeof sendCommand !== "function" || typeof prototype.resetCommandQueue !== "function") return;
+    if (typeof sendCommand !== "function") return;
     prototype.sendCommand = function (command) {
         const of = command && Object.getPrototypeOf(command);
         if (of && typeof of.toWritable === "function" && !of.toWritable[BOUND]) {
