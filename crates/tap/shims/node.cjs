@@ -259,8 +259,12 @@
             else if (isPool(prototype)) {
                 bindCallback(prototype, "connect", pool => enlarge(pool.options));
             } else if (connections && "_dispense" in prototype) enlargeGeneric(prototype);
-            else calls.findCommands(prototype, storage);
+            else {
+                calls.findCommands(prototype, storage);
+                calls.findSocket(prototype);
+            }
         }
+        calls.isMaking(this);
         return Reflect.apply(init, this, arguments);
     };
 

@@ -106,6 +106,7 @@ fn what_requests_of_node_ask_on_one_connection_and_draw_from_one_block_is_known(
         "gathered",
         "pipeline",
         "node-redis",
+        "node-redis-pipeline",
         "node-redis-4",
         "session",
         "fetch",
@@ -122,7 +123,15 @@ fn what_requests_of_a_bundle_of_node_ask_on_one_connection_and_draw_from_one_blo
         inside_loops::bundle_of(&service, &bundle, &[]);
         bundle
     };
-    let ways = ["ioredis", "gathered", "pipeline", "session", "fetch"];
+    let ways = [
+        "ioredis",
+        "gathered",
+        "pipeline",
+        "node-redis",
+        "node-redis-pipeline",
+        "session",
+        "fetch",
+    ];
     is_known_of_each_request("inside-calls-bundle", bundled, &ways);
 }
 
