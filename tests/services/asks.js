@@ -16,8 +16,8 @@ const pool = new Pool({ connectionString: process.env.DATABASE_URL, max: TOGETHE
 const plain = { path, enableReadyCheck: false, disableClientInfo: true };
 const old = new Redis(plain);
 const gathers = new Redis({ ...plain, enableAutoPipelining: true });
-const [newer, older] = ["redis", "redis-4"].map(name =>
-    require(name).createClient({ socket: { path }, disableClientInfo: true }),
+const [newer, older] = [require("redis"), require("redis-4")].map(driver =>
+    driver.createClient({ socket: { path }, disableClientInfo: true }),
 );
 
 const ways = {
@@ -28,6 +28,7 @@ const ways = {
         return all.map(([, value]) => value).join();
     },
     "node-redis": () => newer.incr("calls"),
+    "node-redis-pipeline": async () => (await newer.multi().incr("calls").get("calls").execAsPipeline()).join(),
     "node-redis-4": () => older.incr("calls"),
     session: async () => sessionId(),
     fetch: async () => (await fetch(`http://127.0.0.1:${http}/rates`)).text(),

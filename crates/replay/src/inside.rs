@@ -22,9 +22,12 @@ use crate::place::{Asked, Place};
 use crate::recording::Recording;
 use crate::turns::Turns;
 
-/// So long a service that listens elsewhere may take until it listens on the port by which clients
-/// named it. Behind a web server it never does.
-const ELSEWHERE: Duration = Duration::from_secs(3);
+/// So long a service that listens elsewhere may take until it listens on all that requests came to.
+/// Changed code may never.
+const ELSEWHERE: Duration = Duration::from_secs(60);
+/// Likewise on the port by which clients named it, where that is all that is known. Behind a web
+/// server it never does.
+const ELSEWHERE_NAMED: Duration = Duration::from_secs(3);
 
 /// How a service was started, and what it knew its database by.
 #[derive(Clone)]
@@ -125,35 +128,67 @@ impl Inside {
         all
     }
 
-    /// Where the service listens, once it does. Of several ports, the one that requests came to.
+    /// Where the service listens, once it does. Of several, that to which most requests came.
     pub fn service(&self) -> Option<Place> {
-        let port = |asked: Option<u16>| {
-            let mut listeners = self.turns.board.listeners();
-            let listener = listeners
-                .find(|listener: &Listener| asked.is_none_or(|port| listener.asked == port))?;
-            let host = match listener.v6 {
-                true => "[::1]",
-                false => "127.0.0.1",
-            };
-            let url = format!("http://{host}:{}", listener.got).parse();
-            url.ok().map(Place::Tcp)
+        if let Some(asked) = &self.launch.asked {
+            return self.place(asked);
+        }
+        let came_to = &self.others.came_to;
+        let (named, patience) = match came_to.first() {
+            Some(asked) => (self.place(asked), ELSEWHERE),
+            None => (
+                self.others.port.and_then(|port| self.port(Some(port))),
+                ELSEWHERE_NAMED,
+            ),
         };
-        let unix = |name: [u8; 5]| Place::Unix(String::from_utf8_lossy(&name).into_owned());
-        match &self.launch.asked {
-            Some(Asked::Port(asked)) => port(Some(*asked)),
-            Some(Asked::Path(path)) => self.turns.board.moved(path.as_bytes()).map(unix),
-            None => {
-                if let Some(place) = self.others.port.and_then(|named| port(Some(named))) {
-                    return Some(place);
-                }
-                // What its own processes called is none to which requests came.
-                let mut paths = self.turns.board.all_moved_but(self.others.called_paths());
-                let place = port(None).or_else(|| paths.next().map(unix))?;
-                let since = self.elsewhere.get_or_init(Instant::now);
-                // It may listen for something else before.
-                let waits = self.others.port.is_some() && since.elapsed() < ELSEWHERE;
-                (!waits).then_some(place)
-            }
+        if came_to.iter().all(|asked| self.place(asked).is_some())
+            && let Some(place) = &named
+        {
+            return Some(place.clone());
+        }
+        // What its own processes called is none to which requests came.
+        let called = self.others.called_paths();
+        let mut paths = self.turns.board.all_moved_but(called).map(unix);
+        let place = named.or_else(|| self.port(None).or_else(|| paths.next()))?;
+        let since = self.elsewhere.get_or_init(Instant::now);
+        // It may listen for something else before.
+        let is_known = !came_to.is_empty() || self.others.port.is_some();
+        let waits = is_known && since.elapsed() < patience;
+        (!waits).then_some(place)
+    }
+
+    /// What else requests came to, as far as the service listens on it.
+    pub fn also(&self) -> Vec<(Asked, Place)> {
+        let others = match self.launch.asked {
+            // All requests go to what a user names.
+            Some(_) => &[],
+            None => self.others.came_to.get(1..).unwrap_or_default(),
+        };
+        let place = |asked: &Asked| Some((asked.clone(), self.place(asked)?));
+        others.iter().filter_map(place).collect()
+    }
+
+    fn place(&self, asked: &Asked) -> Option<Place> {
+        match asked {
+            Asked::Port(port) => self.port(Some(*port)),
+            Asked::Path(path) => self.turns.board.moved(path.as_bytes()).map(unix),
         }
     }
+
+    /// Where it listens that asked for this port, or for any.
+    fn port(&self, asked: Option<u16>) -> Option<Place> {
+        let mut listeners = self.turns.board.listeners();
+        let listener = listeners
+            .find(|listener: &Listener| asked.is_none_or(|port| listener.asked == port))?;
+        let host = match listener.v6 {
+            true => "[::1]",
+            false => "127.0.0.1",
+        };
+        let url = format!("http://{host}:{}", listener.got).parse();
+        url.ok().map(Place::Tcp)
+    }
+}
+
+fn unix(name: [u8; 5]) -> Place {
+    Place::Unix(String::from_utf8_lossy(&name).into_owned())
 }

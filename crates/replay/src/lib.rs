@@ -36,6 +36,7 @@ pub mod clock;
 pub mod compare;
 mod connect;
 pub mod coordinator;
+mod doors;
 mod drawn;
 pub mod faithful;
 mod final_state;

@@ -40,6 +40,7 @@ use conversation::Host;
 use named::Named;
 
 use crate::monitor::Monitor;
+use crate::place::Asked;
 use crate::plan::Plan;
 use crate::turns::Turns;
 use crate::verdict::Remark;
@@ -68,12 +69,16 @@ pub struct Others {
     called: Vec<String>,
     /// By which most clients named the service.
     pub port: Option<u16>,
+    /// What the service listened on when requests came, that of most first; empty: that is not
+    /// recorded.
+    pub came_to: Vec<Asked>,
 }
 
 impl Others {
     /// Reads what the requests of a range called.
     pub async fn open(trace: &Arc<Trace>, plan: &Plan, outbound: Outbound) -> io::Result<Self> {
         let (trace, period) = (Arc::clone(trace), plan.period.clone());
+        let first = plan.first.recorder();
         let read = tokio::task::spawn_blocking(move || {
             let mut calls = Calls::default();
             let mut named = Named::default();
@@ -83,7 +88,7 @@ impl Others {
             };
             for request in trace.requests(filter) {
                 let mut request = request?;
-                named.add(&request);
+                named.add(&request, request.id.recorder() == first);
                 if outbound == Outbound::Live {
                     continue;
                 }
@@ -92,9 +97,9 @@ impl Others {
                 own.into_iter().for_each(|call| calls.add(&request, call));
             }
             calls.whole();
-            Ok::<_, ReadError>((calls, named.port()))
+            Ok::<_, ReadError>((calls, named))
         });
-        let (calls, port) = read.await?.map_err(io::Error::other)?;
+        let (calls, named) = read.await?.map_err(io::Error::other)?;
         let mut others = Self {
             gates: Vec::new(),
             places: Vec::new(),
@@ -102,7 +107,8 @@ impl Others {
             authority: None,
             folder: socket_folder()?,
             called: calls.peers.keys().cloned().collect(),
-            port,
+            port: named.port(),
+            came_to: named.came_to(),
             calls: Arc::default(),
         };
         for peer in calls.peers.keys().take(OTHERS) {

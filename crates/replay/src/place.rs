@@ -11,12 +11,25 @@ pub enum Place {
     Unix(String),
 }
 
-/// What a service listened on when it was recorded, as a user names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a service listened on when it was recorded.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Asked {
     Port(u16),
     /// In the file system.
     Path(String),
+}
+
+impl Asked {
+    /// Of an address as the recording has it: `127.0.0.1:8000`, `[::]:8000`, `unix:/run/app.sock`.
+    pub fn recorded(address: &str) -> Option<Self> {
+        if let Some(path) = address.strip_prefix("unix:") {
+            return path
+                .starts_with(['/', '.'])
+                .then(|| Self::Path(path.to_owned()));
+        }
+        let (_, port) = address.rsplit_once(':')?;
+        port.parse().ok().map(Self::Port)
+    }
 }
 
 impl Place {
@@ -48,5 +61,25 @@ impl fmt::Display for Place {
             Self::Tcp(url) => url.fmt(f),
             Self::Unix(name) => write!(f, "the Unix socket @{name}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_port_or_a_path() {
+        let recorded = |address| Asked::recorded(address);
+        for address in ["127.0.0.1:8000", "[::1]:8000", "[::ffff:10.0.0.7]:8000"] {
+            assert_eq!(recorded(address), Some(Asked::Port(8000)), "{address}");
+        }
+        let path = |path: &str| Some(Asked::Path(path.to_owned()));
+        assert_eq!(recorded("unix:/run/app:1.sock"), path("/run/app:1.sock"));
+        assert_eq!(recorded("unix:./app.sock"), path("./app.sock"));
+        // These are not moved in a replay.
+        assert_eq!(recorded("unix:@app"), None);
+        assert_eq!(recorded("unix:"), None);
+        assert_eq!(recorded(""), None);
     }
 }

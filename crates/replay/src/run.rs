@@ -422,6 +422,7 @@ impl Run {
             shared: Arc::clone(&self.shared),
             plan: Arc::clone(&self.plan),
             service: self.setting.service.clone(),
+            also: self.inside.as_ref().map(Inside::also).unwrap_or_default(),
             inside: self.inside.as_ref().map(|inside| {
                 let recording = &self.shared.recording;
                 inside.pins(&self.trace, recording)

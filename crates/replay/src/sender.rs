@@ -18,20 +18,17 @@ use hindcast_trace::{self as trace, RequestFilter, RequestId, Secrets, Trace};
 use http::{HeaderValue, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::capture_connection;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::cgi;
 use crate::clients::Clients;
 use crate::compare::{Compare, Seen};
-use crate::connect::{Connector, connector};
+use crate::doors::{Door, Doors};
 use crate::learned;
 use crate::pins::Pins;
-use crate::place::Place;
+use crate::place::{Asked, Place};
 use crate::plan::Plan;
 use crate::recording::{Answer, Recording};
 use crate::shared::Shared;
@@ -55,6 +52,8 @@ pub struct Sender {
     pub shared: Arc<Shared>,
     pub plan: Arc<Plan>,
     pub service: Place,
+    /// What else requests came to.
+    pub also: Vec<(Asked, Place)>,
     pub compare: Arc<dyn Compare>,
     /// The high halves of the trace-ids, by recorder.
     pub prefixes: HashMap<u16, u64>,
@@ -90,8 +89,6 @@ struct Done {
     request: Request,
     divergence: Option<Divergence>,
 }
-
-type Http = Client<HttpsConnector<Connector>, Full<Bytes>>;
 
 impl Sender {
     /// Sends all requests. Ends early when the replay is over. What was sent and not answered by
@@ -186,8 +183,7 @@ struct Sending<'a> {
     recording: Arc<Recording>,
     admission: Admission,
     reader: Reader,
-    http: Http,
-    anew: Http,
+    doors: Doors,
     exchanges: JoinSet<Done>,
     is_deserted: Arc<AtomicBool>,
     sent: Sent,
@@ -208,15 +204,7 @@ impl<'a> Sending<'a> {
         Self {
             admission: Admission::new(&spans_of_workers(&recording), limit),
             reader: Reader::new(trace, &sender.plan, Arc::clone(&recording)),
-            http: Client::builder(TokioExecutor::new())
-                // Shorter than what any common server allows, so that no request goes out on a
-                // connection that is about to close.
-                .pool_timer(TokioTimer::new())
-                .pool_idle_timeout(Duration::from_secs(1))
-                .build(connector(&sender.service)),
-            anew: Client::builder(TokioExecutor::new())
-                .pool_max_idle_per_host(0)
-                .build(connector(&sender.service)),
+            doors: Doors::new(&sender.service, sender.also.clone()),
             exchanges: JoinSet::new(),
             is_deserted: Arc::default(),
             sent: Sent {
@@ -318,9 +306,7 @@ impl<'a> Sending<'a> {
         let exchange = Exchange {
             number: request,
             shared: Arc::clone(&self.sender.shared),
-            http: self.http.clone(),
-            anew: self.anew.clone(),
-            service: self.sender.service.clone(),
+            door: self.doors.of(full.request.came_to.as_deref()).clone(),
             prefix: prefix.copied().unwrap_or_default(),
             inside: self.sender.inside.clone(),
             compare: Arc::clone(&self.sender.compare),
@@ -502,10 +488,7 @@ impl Reader {
 struct Exchange {
     number: Request,
     shared: Arc<Shared>,
-    http: Http,
-    /// Uses no connection twice.
-    anew: Http,
-    service: Place,
+    door: Door,
     prefix: u64,
     inside: Option<Pins>,
     compare: Arc<dyn Compare>,
@@ -539,7 +522,7 @@ impl Exchange {
     /// flight is not over until then, and nothing else is sent, which nobody would answer.
     async fn wait_for_a_listener(&self) {
         let since = Instant::now();
-        while !self.is_deserted.load(Ordering::Relaxed) && !self.service.accepts().await {
+        while !self.is_deserted.load(Ordering::Relaxed) && !self.door.place.accepts().await {
             if since.elapsed() >= LISTENER_PATIENCE {
                 self.is_deserted.store(true, Ordering::Relaxed);
             }
@@ -555,7 +538,7 @@ impl Exchange {
             return self.send_http(recorded, traceparent, number).await;
         };
         let inside = self.inside.as_ref().zip(number);
-        let place = &self.service;
+        let place = &self.door.place;
         let log = self.service_output.as_deref();
         cgi::send(
             place,
@@ -591,7 +574,7 @@ impl Exchange {
             true => "https",
             false => "http",
         };
-        let authority = self.service.authority();
+        let authority = self.door.place.authority();
         let uri: Uri = format!("{scheme}://{authority}{}", recorded.target)
             .parse()
             .map_err(|error| format!("its target cannot be sent: {error}"))?;
@@ -625,7 +608,7 @@ impl Exchange {
                 let again = numbered(pins.sending(recorded));
                 request.headers_mut().insert(REQUEST_HEADER, again);
             }
-            response = self.anew.request(request).await;
+            response = self.door.anew.request(request).await;
         }
         // Some servers close the connection after a failure without having said so, and what is
         // sent on it meanwhile is lost.
@@ -658,7 +641,7 @@ impl Exchange {
     /// again, by another connection, until one takes it; the taps see to it that only one does.
     async fn request(&self, number: u64, request: &http::Request<Full<Bytes>>) -> Response {
         let mut sent = FuturesUnordered::new();
-        sent.push(self.http.request(request.clone()));
+        sent.push(self.door.http.request(request.clone()));
         let Some(pins) = &self.inside else {
             return sent.next().await.expect("it was sent");
         };
@@ -674,7 +657,7 @@ impl Exchange {
                     }
                 }
                 () = lies, if copies < COPIES_MAX && !pins.is_taken(number) => {
-                    sent.push(self.anew.request(request.clone()));
+                    sent.push(self.door.anew.request(request.clone()));
                     copies += 1;
                 }
             }

@@ -87,6 +87,9 @@ impl Service {
         })?;
         let place = async || {
             let place = inside.service()?;
+            for (_, also) in inside.also() {
+                also.accepts().await.then_some(())?;
+            }
             place.accepts().await.then_some(place)
         };
         let place = service.until("what it was recorded on", place).await?;

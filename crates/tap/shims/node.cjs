@@ -258,8 +258,13 @@
             if ("_pulseQueryQueue" in prototype) bindClient(prototype);
             else if (isPool(prototype)) {
                 bindCallback(prototype, "connect", pool => enlarge(pool.options));
+            } else if (connections && "_dispense" in prototype) enlargeGeneric(prototype);
+            else {
+                calls.findCommands(prototype, storage);
+                calls.findSocket(prototype);
             }
         }
+        calls.isMaking(this);
         return Reflect.apply(init, this, arguments);
     };
 
@@ -276,23 +281,41 @@
         });
     }
 
-    const isOther = /^(tarn|sequelize-pool)$/;
+    // `generic-pool`.
+    function enlargeGeneric(prototype) {
+        const { acquire } = prototype;
+        if (typeof acquire !== "function") return;
+        prototype.acquire = function () {
+            enlarge(this._config);
+            return Reflect.apply(acquire, this, arguments);
+        };
+    }
+
+    // The pools of Knex (`tarn`) and Sequelize (`sequelize-pool`) are of classes that nothing of Node's
+    // is told of, and have no name in a bundle. Each has a property that others have not, and sets it
+    // when it is made.
+    if (connections) {
+        enlargeWhatSets("pendingAcquires", pool => pool);
+        enlargeWhatSets("_inUseObjects", pool => pool._factory);
+    }
+    function enlargeWhatSets(name, optionsOf) {
+        Object.defineProperty(Object.prototype, name, {
+            configurable: true,
+            get: () => undefined,
+            set(value) {
+                Object.defineProperty(this, name, { value, writable: true, enumerable: true, configurable: true });
+                const options = optionsOf(this);
+                if (typeof this.acquire === "function" && options && typeof options.max === "number") enlarge(options);
+            },
+        });
+    }
+
     const load = Module._load;
     Module._load = function _load(request) {
         const loaded = Reflect.apply(load, this, arguments);
         if (typeof request !== "string") return loaded;
         pin.loaded(request, loaded);
         calls.loaded(request, loaded, storage);
-        if (isOther.test(request) && loaded && typeof loaded.Pool === "function") {
-            // Knex's and Sequelize's.
-            const { acquire } = loaded.Pool.prototype;
-            if (acquire[BOUND]) return loaded;
-            loaded.Pool.prototype.acquire = function () {
-                enlarge(this._factory || this);
-                return Reflect.apply(acquire, this, arguments);
-            };
-            loaded.Pool.prototype.acquire[BOUND] = true;
-        }
         return loaded;
     };
 })();

@@ -144,7 +144,7 @@ function isMade(turn, ...parts) {
     made.push({ turn, length: parts.reduce((sum, part) => sum + Buffer.byteLength(part), 0) });
 }
 
-function bindCommand({ prototype }, storage) {
+function bindCommand(prototype, storage) {
     const { initPromise, toWritable } = prototype;
     if (typeof initPromise !== "function" || typeof toWritable !== "function") return;
     if (toWritable[BOUND]) return;
@@ -158,6 +158,98 @@ function bindCommand({ prototype }, storage) {
         return bytes;
     };
     prototype.toWritable[BOUND] = true;
+}
+
+// A client of ioredis is an emitter. In a bundle its commands have no name: they are known by what they
+// can do, when the first one is sent.
+function findCommands(prototype, storage) {
+    if (!("sendCommand" in prototype)) return;
+    if ("_executeMulti" in prototype && "_executePipeline" in prototype) bindClient(prototype, storage);
+    if (!("resetCommandQueue" in prototype)) return;
+    const { sendCommand } = prototype;
+    if (typeof sendCommand !== "function") return;
+    prototype.sendCommand = function (command) {
+        const of = command && Object.getPrototypeOf(command);
+        if (of && typeof of.toWritable === "function" && !of.toWritable[BOUND]) {
+            bindCommand(of, storage);
+            command[TURN] = storage.getStore();
+        }
+        return Reflect.apply(sendCommand, this, arguments);
+    };
+}
+
+// node-redis, from version 5 on, has its queue and its encoder where nothing of Node's leads to. Its
+// clients and their sockets are emitters: what a client is given to send waits here until the socket is
+// given the same bytes to write.
+const SENT = Symbol("hindcast sent");
+const KIND = Symbol("hindcast kind");
+let isNamed = false;
+let making;
+
+// An emitter is made; the socket of a client is made while the client is.
+function isMaking(emitter) {
+    const kind = emitter[KIND];
+    if (kind === "client") making = [];
+    if (kind) Object.defineProperty(emitter, SENT, { value: making, configurable: true });
+}
+
+function bindClient(prototype, storage) {
+    if (prototype[KIND]) return;
+    Object.defineProperty(prototype, KIND, { value: "client" });
+    const waits = (client, all, send) => (isNamed ? send() : listed(client, all, send));
+    const listed = async (client, all, send) => {
+        const turn = storage.getStore();
+        const sent = client[SENT];
+        const own = sent ? all.filter(isEncoded).map(words => ({ words, turn })) : [];
+        sent?.push(...own);
+        try {
+            return await send();
+        } finally {
+            // What was not written never will be.
+            for (const one of own) if (!one.isWritten) sent.splice(sent.indexOf(one), 1);
+        }
+    };
+    const { sendCommand } = prototype;
+    prototype.sendCommand = function (words) {
+        return waits(this, [words], () => Reflect.apply(sendCommand, this, arguments));
+    };
+    for (const [name, before, behind] of [["_executeMulti", [["MULTI"]], [["EXEC"]]], ["_executePipeline", [], []]]) {
+        const execute = prototype[name];
+        prototype[name] = function (commands) {
+            const all = [...before, ...commands.map(({ args }) => args), ...behind];
+            return waits(this, all, () => Reflect.apply(execute, this, arguments));
+        };
+    }
+}
+
+function findSocket(prototype) {
+    if (prototype[KIND] || !("socketEpoch" in prototype && "isReady" in prototype && "write" in prototype)) return;
+    const { write } = prototype;
+    Object.defineProperty(prototype, KIND, { value: "socket" });
+    prototype.write = function (commands) {
+        const isTold = isNamed || !this[SENT];
+        return Reflect.apply(write, this, [isTold ? commands : told(commands, this[SENT])]);
+    };
+}
+
+function* told(commands, sent) {
+    for (const parts of commands) {
+        const bytes = joined(parts);
+        const at = sent.findIndex(({ words }) => bytes.equals(encoded(words)));
+        const [one] = at < 0 ? [] : sent.splice(at, 1);
+        if (one) one.isWritten = true;
+        isMade(one?.turn, bytes);
+        yield parts;
+    }
+}
+
+const isWord = word => typeof word === "string" || Buffer.isBuffer(word);
+const isEncoded = words => Array.isArray(words) && words.every(isWord);
+const joined = parts => Buffer.concat(parts.map(part => Buffer.from(part)));
+
+function encoded(words) {
+    const each = words.map(word => ["\r\n$" + Buffer.byteLength(word) + "\r\n", word]);
+    return joined([`*${words.length}`, ...each.flat(), "\r\n"]);
 }
 
 // By their words.
@@ -174,6 +266,7 @@ function bindCommandsQueue({ prototype }, storage) {
 }
 
 function bindEncoder(module) {
+    isNamed = true;
     const encode = module.default;
     if (encode[BOUND]) return;
     module.default = function (words) {
@@ -190,7 +283,7 @@ const isEncoder = /(^|[\\/])RESP2?[\\/]encoder(\.js)?$/;
 
 function loaded(request, exported, storage) {
     if (isIoredis.test(request) && exported && exported.Command) {
-        bindCommand(exported.Command, storage);
+        bindCommand(exported.Command.prototype, storage);
     } else if (isQueue.test(request) && exported && typeof exported.default === "function") {
         bindCommandsQueue(exported.default, storage);
     } else if (isEncoder.test(request) && exported && typeof exported.default === "function") {
@@ -211,4 +304,4 @@ function findFetches(storage) {
     });
 }
 
-module.exports = { Commands, FETCHES, findFetches, loaded, made };
+module.exports = { Commands, FETCHES, findCommands, findFetches, findSocket, isMaking, loaded, made };

@@ -11,6 +11,7 @@
 const crypto = require("crypto");
 const fs = require("fs");
 const Module = require("module");
+const url = require("url");
 
 const RESERVED = 0x48494e44;
 const DRAW = 2 ** 32;
@@ -338,19 +339,64 @@ const isPackage = /[\\/]node_modules[\\/](nanoid|uuid)[\\/]/;
 const BLOCK = 128;
 function leaveNoneOver(array, filling) {
     if (array.byteLength < BLOCK || Object.hasOwn(array, "length")) return;
-    const file = frames(filling, 1, all => all[0]?.getFileName());
-    if (!isPackage.test(file)) return;
+    if (!isBlock(frames(filling, 1, all => all[0]))) return;
     Object.defineProperty(array, "length", { value: 0 });
     if (!Buffer.isBuffer(array)) return;
     // It would cut what is there by that length. Other arrays know how long they are.
     for (const cut of ["subarray", "slice"]) Object.defineProperty(array, cut, { value: Uint8Array.prototype.subarray });
 }
 
+function isBlock(frame) {
+    const file = frame?.getFileName();
+    if (!file) return false;
+    return isPackage.test(file) || reads(frame, file, USED_UP, AROUND);
+}
+
+// In a bundle packages have no name. What they do to find out whether enough is left looks the same,
+// whatever the names are: an offset is compared with the block's length, the block is filled, and the
+// offset is 0 again.
+const NAME = "[\\w$]+";
+const USED_UP = new RegExp(
+    [`(${NAME})\\+${NAME}>(${NAME})\\.length`, `(${NAME})>(${NAME})\\.length-\\d+`]
+        .map((compares, at) => `${compares}[^;]{0,160}?\\(\\${2 * at + 2}\\)[,;]?\\${2 * at + 1}=0`)
+        .join("|"),
+);
+// So much of the code in front of the call and behind it, and of so many places.
+const AROUND = 300;
+const PLACES_MAX = 64;
+const CODE_MAX = 1 << 26;
+const places = new Map();
+
+function reads(frame, file, pattern, around) {
+    const [line, column] = [frame.getLineNumber(), frame.getColumnNumber()];
+    const place = `${file}:${line}:${column}`;
+    if (!places.has(place)) {
+        if (places.size >= PLACES_MAX) return false;
+        places.set(place, pattern.test(codeAround(file, line, column, around)));
+    }
+    return places.get(place);
+}
+
+// Without what a minifier leaves out.
+function codeAround(file, line, column, around) {
+    try {
+        const path = file.startsWith("file:") ? url.fileURLToPath(file) : file;
+        if (fs.statSync(path).size > CODE_MAX) return "";
+        const code = fs.readFileSync(path, "utf8");
+        let at = 0;
+        for (let left = line - 1; left > 0; left -= 1) at = code.indexOf("\n", at) + 1;
+        at += column - 1;
+        return code.slice(Math.max(0, at - around), at + around).replace(/\s+/g, "");
+    } catch {
+        return "";
+    }
+}
+
 // `@fastify/session` copies ids from such a block, and counts for itself how much is left. Of that each
 // copy is drawn anew, for who makes it.
 const copies = /[\\/]node_modules[\\/]@fastify[\\/]session[\\/]/;
 function drawWhatIsCopied(block, drawing, current) {
-    if (block.length < BLOCK || !copies.test(frames(drawing, 1, all => all[0]?.getFileName()))) return;
+    if (block.length < BLOCK || !isCopied(frames(drawing, 1, all => all[0]))) return;
     const copy = function (target, at, from = 0, to = this.length) {
         const turn = current();
         const place = this.subarray(from, to);
@@ -360,12 +406,20 @@ function drawWhatIsCopied(block, drawing, current) {
     Object.defineProperty(block, "copy", { value: copy });
 }
 
+const COPIED = new RegExp(`\\.copy\\(${NAME},0,(${NAME}),\\(?\\1\\+=24`);
+function isCopied(frame) {
+    const file = frame?.getFileName();
+    if (!file) return false;
+    return copies.test(file) || reads(frame, file, COPIED, 2 * AROUND);
+}
+
 // Hashes of passwords in native code draw their salts in threads that work for no request. They take
 // one that they are given: at this place of the arguments, or as this option there.
 const SALTS = {
     "@node-rs/bcrypt": { names: ["hash", "hashSync"], place: 2 },
     "@node-rs/argon2": { names: ["hash", "hashSync", "hashRaw", "hashRawSync"], place: 1, option: "salt" },
 };
+const SALTED = /(?:^|[\\/]node_modules[\\/])(@node-rs[\\/](?:bcrypt|argon2))(?:[\\/]index\.js)?$/;
 const SALT = 16;
 const salted = new WeakSet();
 function giveSalts(name, loaded) {
@@ -402,5 +456,7 @@ module.exports = current => {
 module.exports.Pins = Pins;
 // A package was loaded by this name.
 module.exports.loaded = (name, exports) => {
-    if (Object.hasOwn(SALTS, name) && exports) giveSalts(name, exports);
+    // An ES module asks for it by its file.
+    const [, salts] = SALTED.exec(name) || [];
+    if (salts && exports) giveSalts(salts.replace("\\", "/"), exports);
 };

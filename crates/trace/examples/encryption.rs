@@ -102,6 +102,7 @@ fn request(recorder: u16, sequence: u64) -> Request {
         body: Vec::new(),
         caller_traceparent: None,
         user_id: None,
+        came_to: None,
         clock: Vec::new(),
         secrets: Default::default(),
         calls: Vec::new(),

@@ -357,12 +357,12 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                                 false => format!("/forum/subscriptions?forum={forum}"),
                             },
                             headers: browser_headers(),
-                            body: match subscribes {
-                                true => subscription(user, forum),
-                                false => Vec::new(),
-                            },
+                            body: subscribes
+                                .then(|| subscription(user, forum))
+                                .unwrap_or_default(),
                             caller_traceparent: None,
                             user_id: None,
+                            came_to: None,
                             clock: Vec::new(),
                             secrets: Default::default(),
                             calls: Vec::new(),

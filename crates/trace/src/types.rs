@@ -43,6 +43,10 @@ pub struct Request {
     /// Who sent it, by what the recorder was told to know users by; a hash if that is redacted.
     #[serde(deserialize_with = "or_empty")]
     pub user_id: Option<String>,
+    /// Where the service had accepted the connection by which it came: `127.0.0.1:8000`,
+    /// `unix:/run/app.sock`. `None`: it came to an ingress, or that was not seen.
+    #[serde(deserialize_with = "or_empty")]
+    pub came_to: Option<String>,
 }
 
 /// What was taken out of a request, or of the bytes of a transaction, as it was recorded.

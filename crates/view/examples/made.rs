@@ -230,6 +230,7 @@ fn request(
         body: Vec::new(),
         caller_traceparent: None,
         user_id: Some(format!("{user}")),
+        came_to: None,
         clock: Vec::new(),
         secrets: Secrets::None,
         calls: Vec::new(),

@@ -1,5 +1,6 @@
 //! A service that calls others than its database, recorded and replayed without them.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use hindcast_tests::http::Client;
@@ -7,6 +8,7 @@ use hindcast_tests::stage::free_port;
 use hindcast_tests::{Process, Stage, repository};
 
 use super::inside::{CLIENTS, python, record, replay};
+use super::inside_loops;
 
 const SCHEMA: &str = "CREATE TABLE seen (text text PRIMARY KEY)";
 const ROUNDS: usize = 8;
@@ -98,16 +100,52 @@ fn whom_a_service_calls_is_not_there_in_a_replay_and_answers() {
 /// requests into one write, and a generator of ids has random bytes for all of them.
 #[test]
 fn what_requests_of_node_ask_on_one_connection_and_draw_from_one_block_is_known() {
+    let file = repository("tests/services/asks.js");
+    let ways = [
+        "ioredis",
+        "gathered",
+        "pipeline",
+        "node-redis",
+        "node-redis-pipeline",
+        "node-redis-4",
+        "session",
+        "fetch",
+    ];
+    is_known_of_each_request("inside-calls-node", |_| file.clone(), &ways);
+}
+
+/// In a bundle the packages have no name.
+#[test]
+fn what_requests_of_a_bundle_of_node_ask_on_one_connection_and_draw_from_one_block_is_known() {
+    let bundled = |stage: &Stage| {
+        let bundle = stage.folder().join("bundle.js");
+        let service = repository("tests/services/asks.js");
+        inside_loops::bundle_of(&service, &bundle, &[]);
+        bundle
+    };
+    let ways = [
+        "ioredis",
+        "gathered",
+        "pipeline",
+        "node-redis",
+        "node-redis-pipeline",
+        "session",
+        "fetch",
+    ];
+    is_known_of_each_request("inside-calls-bundle", bundled, &ways);
+}
+
+fn is_known_of_each_request(name: &str, file: impl Fn(&Stage) -> PathBuf, ways: &[&str]) {
     const TOGETHER: usize = 4;
-    let stage = Stage::new("inside-calls-node", SCHEMA);
+    let stage = Stage::new(name, SCHEMA);
     install("examples/node/run.sh", &["--install"]);
     let others = Others {
         port: free_port(),
         socket: stage.folder().join("redis").display().to_string(),
     };
     let running = others.start(&stage);
+    let file = file(&stage).display().to_string();
     let service = |order: &str| {
-        let file = repository("tests/services/asks.js").display().to_string();
         let (order, modules) = (
             format!("ORDER={order}"),
             repository("examples/node/node_modules"),
@@ -120,15 +158,6 @@ fn what_requests_of_node_ask_on_one_connection_and_draw_from_one_block_is_known(
     let words: Vec<String> = service("forwards").split(' ').map(str::to_owned).collect();
     let recorder = record(&stage, &words);
     let address = format!("127.0.0.1:{}", stage.service_port);
-    let ways = [
-        "ioredis",
-        "gathered",
-        "pipeline",
-        "node-redis",
-        "node-redis-4",
-        "session",
-        "fetch",
-    ];
     std::thread::scope(|scope| {
         for number in 0..TOGETHER {
             let mut client = Client::new(address.clone());

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -372,27 +373,50 @@ fn node_with_a_pool_is_known() {
 /// In a bundle no driver has a name.
 #[test]
 fn node_with_a_pool_in_a_bundle_is_known() {
-    let bundled = |stage: &Stage| {
-        let [node, service, port] = node(stage).try_into().unwrap();
-        let bundle = stage.folder().join("bundle.js").display().to_string();
-        let made = Command::new(repository("examples/node/node_modules/.bin/esbuild"))
-            .args([
-                "--bundle",
-                "--platform=node",
-                "--external:pg-native",
-                "--log-level=warning",
-            ])
-            .args([format!("--outfile={bundle}"), service])
-            .env("NODE_PATH", repository("examples/node/node_modules"))
-            .status();
-        assert!(made.unwrap().success());
-        vec![node, bundle, port]
-    };
-    is_recorded_and_replayed(
-        "node-bundle",
-        bundled,
-        &["transaction", "pool", "callbacks"],
-    );
+    let ways = ["transaction", "pool", "callbacks"];
+    let bundled = |stage: &Stage| in_a_bundle(stage, node(stage));
+    is_recorded_and_replayed("node-bundle", bundled, &ways);
+}
+
+#[test]
+fn pools_of_others_in_node_are_as_large_as_a_replay_needs() {
+    let ways = ["knex", "sequelize", "generic"];
+    is_recorded_and_replayed("node-pools", node_with_pools, &ways);
+    let bundled = |stage: &Stage| in_a_bundle(stage, node_with_pools(stage));
+    is_recorded_and_replayed("node-pools-bundle", bundled, &ways);
+}
+
+fn node_with_pools(stage: &Stage) -> Vec<String> {
+    let [node, _, port] = node(stage).try_into().unwrap();
+    let service = repository("tests/services/marks_pools.js");
+    vec![node, service.display().to_string(), port]
+}
+
+/// Minified, in one file.
+fn in_a_bundle(stage: &Stage, service: Vec<String>) -> Vec<String> {
+    let [node, service, port] = service.try_into().unwrap();
+    let bundle = stage.folder().join("bundle.js");
+    bundle_of(Path::new(&service), &bundle, &[]);
+    vec![node, bundle.display().to_string(), port]
+}
+
+pub fn bundle_of(service: &Path, bundle: &Path, more: &[&str]) {
+    let drivers = "pg-native pg-query-stream pg-hstore better-sqlite3 sqlite3 mysql mysql2 oracledb tedious mariadb";
+    let externals = drivers.split(' ').map(|name| format!("--external:{name}"));
+    let made = Command::new(repository("examples/node/node_modules/.bin/esbuild"))
+        .args([
+            "--bundle",
+            "--minify",
+            "--platform=node",
+            "--log-level=error",
+        ])
+        .args(externals)
+        .args(more)
+        .arg(format!("--outfile={}", bundle.display()))
+        .arg(service)
+        .env("NODE_PATH", repository("examples/node/node_modules"))
+        .status();
+    assert!(made.unwrap().success());
 }
 
 /// A worker looks whether its primary has got the port that it asked for.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hindcast_tests::http::{Client, Response};
 use hindcast_tests::{Process, Stage, repository};
 
-use super::inside_extension;
+use super::{inside_extension, inside_loops};
 
 pub const SCHEMA: &str = "CREATE TABLE session (token text PRIMARY KEY, csrf text NOT NULL, person text NOT NULL, expires timestamptz NOT NULL);
     CREATE TABLE counter (n int NOT NULL); INSERT INTO counter VALUES (0);
@@ -119,6 +119,20 @@ fn node_draws_and_reads_in_a_replay_what_it_did() {
 fn ids_of_packages_in_node_are_the_same_wherever_their_blocks_begin() {
     install("tests/services/ids/install.sh", &[]);
     is_the_same_if_filled("ids-node", &["node", "ids/ids.js"], &[]);
+}
+
+/// In a bundle the packages have no name.
+#[test]
+fn ids_of_packages_in_a_bundle_of_node_are_the_same_wherever_their_blocks_begin() {
+    install("tests/services/ids/install.sh", &[]);
+    install("examples/node/run.sh", &["--install"]);
+    let bundle = "ids/node_modules/.bundled/ids.mjs";
+    inside_loops::bundle_of(
+        &repository("tests/services/ids/ids.js"),
+        &repository("tests/services").join(bundle),
+        &["--format=esm", "--external:@node-rs/argon2"],
+    );
+    is_the_same_if_filled("ids-node-bundle", &["node", bundle], &[]);
 }
 
 /// Nobody fills the caches in the replay, or uses a class of the runtime first. What a request drew

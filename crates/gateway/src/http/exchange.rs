@@ -175,6 +175,7 @@ impl Exchange {
             body: Vec::new(),
             caller_traceparent: caller,
             user_id: None,
+            came_to: None,
             clock: Vec::new(),
             secrets: Default::default(),
             calls: Vec::new(),
@@ -212,6 +213,13 @@ impl Exchange {
     pub fn set_calls(&mut self, calls: Vec<Call>) {
         if let Some(request) = &mut self.request {
             request.calls = calls;
+        }
+    }
+
+    /// Where the service had accepted its connection.
+    pub fn set_came_to(&mut self, own: Option<&str>) {
+        if let Some(request) = &mut self.request {
+            request.came_to = own.map(str::to_owned);
         }
     }
 

@@ -1,5 +1,7 @@
 //! A request and its answer, as they are told piece by piece.
 
+use std::sync::Arc;
+
 use hindcast_trace::Response;
 use http::header::{HeaderMap, UPGRADE};
 
@@ -13,6 +15,8 @@ use crate::messages::Asked;
 /// Continue` reads the rest with another turn, and works under that one's number.
 pub(super) struct Call {
     began: u64,
+    /// Where the service had accepted its connection.
+    came_to: Option<Arc<str>>,
     /// The last turn that the tap told for it.
     turn: Option<u64>,
     /// That turn is another request's.
@@ -51,6 +55,7 @@ impl Call {
     ) -> Self {
         Self {
             began,
+            came_to: host.came_to.clone(),
             turn,
             within: turn.is_some_and(|turn| !host.claims.claim(turn)),
             head: Some(head),
@@ -112,7 +117,7 @@ impl Call {
         });
         match arrival {
             Some(arrival) => {
-                let witness = std::sync::Arc::clone(&host.witness);
+                let witness = Arc::clone(&host.witness);
                 let exchange = Exchange::begin(witness, arrival, head, host.limits, &host.redactor);
                 self.exchange = Some(exchange);
             }
@@ -253,6 +258,7 @@ impl Call {
             response => response,
         };
         exchange.set_body(std::mem::take(&mut self.body));
+        exchange.set_came_to(self.came_to.as_deref());
         if let Some(turn) = self.turn {
             exchange.set_clock(&host.readings.take(turn));
             exchange.set_calls(host.calls.take(turn, &host.redactor));

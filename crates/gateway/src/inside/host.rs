@@ -28,6 +28,8 @@ pub(super) struct Host {
     pub claims: Claims,
     pub readings: Readings,
     pub calls: Calls,
+    /// Where the service had accepted the connection whose bytes are taken, as far as is known.
+    pub came_to: Option<Arc<str>>,
 }
 
 /// Numbers that requests have. What a service asks of itself while it works on a request has that

@@ -228,6 +228,7 @@ impl Converter {
             claims: Claims::default(),
             readings: Readings::default(),
             calls: Calls::default(),
+            came_to: None,
         };
         Self {
             streams: Streams::new(host),

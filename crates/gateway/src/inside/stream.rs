@@ -1,6 +1,7 @@
 //! One connection: what it carries, and who has it open.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use hindcast_taplog::Direction;
 
@@ -17,6 +18,8 @@ pub(super) struct Stream {
     carries: Carries,
     /// It was accepted, as far as is known.
     accepted: bool,
+    /// At this address of the service's.
+    came_to: Option<Arc<str>>,
     /// The turn whose request the next bytes begin; of a connection to the database, whose behalf
     /// was written on, and when.
     turn: Option<u64>,
@@ -118,6 +121,7 @@ impl Stream {
         Self {
             carries: Carries::Unknown(Vec::new(), 0, None),
             accepted: false,
+            came_to: None,
             turn: None,
             turn_at: 0,
             written: false,
@@ -127,8 +131,10 @@ impl Stream {
         }
     }
 
-    pub fn accepted(&mut self) {
+    pub fn accepted(&mut self, own: &[u8]) {
         self.accepted = true;
+        let own = Some(String::from_utf8_lossy(own)).filter(|own| !own.is_empty());
+        self.came_to = own.map(|own| Arc::from(own.as_ref()));
     }
 
     /// The service has opened it itself.
@@ -246,6 +252,7 @@ impl Stream {
     }
 
     fn read(&mut self, host: &mut Host, at: u64, bytes: &[u8]) {
+        host.came_to.clone_from(&self.came_to);
         let turn = self.turn.take();
         let begins = turn.is_some() || self.accepted && self.written;
         self.written = false;

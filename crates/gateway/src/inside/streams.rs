@@ -156,7 +156,7 @@ impl Streams {
         one.held_by(program);
         match what {
             What::Opened(How::Accepted, own) => {
-                one.accepted();
+                one.accepted(own);
                 if !self.own.contains(own) {
                     self.own.insert(own.to_vec());
                 }

@@ -101,6 +101,7 @@ mod tests {
             body: Vec::new(),
             caller_traceparent: None,
             user_id: None,
+            came_to: None,
             response: Response::Broken {
                 reason: String::new(),
             },

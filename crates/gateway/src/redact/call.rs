@@ -39,6 +39,7 @@ impl Redactor {
             ended: 0,
             caller_traceparent: None,
             user_id: None,
+            came_to: None,
             clock: Vec::new(),
             secrets: Default::default(),
             calls: Vec::new(),

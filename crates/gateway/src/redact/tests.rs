@@ -26,6 +26,7 @@ fn request(target: &str, given: &[(&str, &str)], body: &str) -> Request {
         body: body.as_bytes().to_vec(),
         caller_traceparent: None,
         user_id: None,
+        came_to: None,
         clock: Vec::new(),
         secrets: Default::default(),
         calls: Vec::new(),

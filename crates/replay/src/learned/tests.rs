@@ -25,6 +25,7 @@ fn recorded(target: &str, sent: &[(&str, &str)], given: &[(&str, &str)], body: &
         body: Vec::new(),
         caller_traceparent: None,
         user_id: None,
+        came_to: None,
         response: Response::Answered {
             status: 200,
             headers: headers(given),

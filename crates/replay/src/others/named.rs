@@ -1,4 +1,5 @@
-//! By which port clients named a service: what they sent to it says so (`Host: shop:8000`).
+//! What a service listened on when requests came: as the recording says, or by the port by which
+//! clients named it (`Host: shop:8000`), where it says nothing.
 //!
 //! A service may listen elsewhere as well, before it does there: for a page of metrics, or for its
 //! own processes.
@@ -6,10 +7,14 @@
 use std::collections::BTreeMap;
 
 use hindcast_gateway::inside::CgiProtocol;
-use hindcast_trace::Request;
+use hindcast_trace::{Request, Response};
+
+use crate::place::Asked;
 
 #[derive(Default)]
 pub struct Named {
+    /// How many requests came to each that are sent again.
+    came_to: BTreeMap<Asked, u64>,
     /// How many requests named each.
     ports: BTreeMap<u16, u64>,
     /// And none.
@@ -17,8 +22,21 @@ pub struct Named {
 }
 
 impl Named {
-    pub fn add(&mut self, request: &Request) {
+    /// `is_own`: the instance that is replayed had it, and not another one.
+    pub fn add(&mut self, request: &Request, is_own: bool) {
         self.count(port(request));
+        let is_sent = !matches!(request.response, Response::Unrecorded { .. });
+        let came_to = request.came_to.as_deref().filter(|_| is_own && is_sent);
+        if let Some(asked) = came_to.and_then(Asked::recorded) {
+            *self.came_to.entry(asked).or_default() += 1;
+        }
+    }
+
+    /// All that requests came to, that of most first.
+    pub fn came_to(&self) -> Vec<Asked> {
+        let mut all: Vec<_> = self.came_to.iter().collect();
+        all.sort_by_key(|&(_, &times)| std::cmp::Reverse(times));
+        all.into_iter().map(|(asked, _)| asked.clone()).collect()
     }
 
     fn count(&mut self, port: Option<u16>) {

@@ -114,6 +114,7 @@ impl Written {
             body: Vec::new(),
             caller_traceparent: None,
             user_id: None,
+            came_to: None,
             clock: Vec::new(),
             secrets: Default::default(),
             calls: Vec::new(),

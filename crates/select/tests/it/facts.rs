@@ -64,6 +64,7 @@ impl Recording {
             body: Vec::new(),
             caller_traceparent: None,
             user_id: None,
+            came_to: None,
             clock: Vec::new(),
             secrets: Default::default(),
             calls: Vec::new(),

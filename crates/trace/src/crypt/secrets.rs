@@ -184,6 +184,7 @@ mod tests {
             body: b"password=hunter2".to_vec(),
             caller_traceparent: None,
             user_id: None,
+            came_to: None,
             response: Response::Broken {
                 reason: String::new(),
             },

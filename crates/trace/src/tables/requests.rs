@@ -71,6 +71,7 @@ impl Table for Requests {
         Column::new("user_id", Kind::Text, Packing::Dictionary)
             .optional()
             .looked_up(),
+        Column::new("came_to", Kind::Text, Packing::Dictionary).optional(),
     ];
     const ID: Option<usize> = Some(0);
     const TIME: Option<usize> = Some(1);
@@ -127,6 +128,7 @@ impl Table for Requests {
         columns.optional_bytes(row.secrets.sealed());
         shred_calls(row, columns);
         columns.optional_bytes(row.user_id.as_deref().map(str::as_bytes));
+        columns.optional_bytes(row.came_to.as_deref().map(str::as_bytes));
     }
 
     fn assemble(columns: &mut RowReader<'_>) -> Result<Request, Malformed> {
@@ -154,6 +156,7 @@ impl Table for Requests {
         let secrets = columns.optional_bytes();
         let calls = assemble_calls(arrived, columns)?;
         let user_id = columns.optional_text()?;
+        let came_to = columns.optional_text()?;
         let response = match kind.ok_or_else(|| missing("an outcome"))? {
             Kept::Answered => Response::Answered {
                 status: status.ok_or_else(|| missing("a status"))? as u16,
@@ -183,6 +186,7 @@ impl Table for Requests {
             secrets: secrets.map_or(Secrets::None, Secrets::Sealed),
             calls,
             user_id,
+            came_to,
         })
     }
 }

@@ -156,6 +156,7 @@ for table in ["requests", "transactions", "shapes", "gaps", "bases", "recorders"
                secrets BLOB
                calls STRUCT(peer VARCHAR, flags USMALLINT, offset_us BIGINT, duration_us BIGINT, sent BLOB, received BLOB)[]
                user_id VARCHAR
+               came_to VARCHAR
             transactions
                id BIGINT
                session BIGINT

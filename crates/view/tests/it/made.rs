@@ -48,6 +48,7 @@ impl Made {
             body: Vec::new(),
             caller_traceparent: None,
             user_id: None,
+            came_to: None,
             response: match status {
                 0 => Response::Broken {
                     reason: "the client went away".to_owned(),

@@ -39,6 +39,7 @@ fn request(id: u64) -> Request {
         body: Vec::new(),
         caller_traceparent: None,
         user_id: None,
+        came_to: None,
         response: hindcast_trace::Response::Unrecorded {
             reason: String::new(),
         },

@@ -89,6 +89,7 @@ pub fn request() -> impl Strategy<Value = Request> {
             option::of(bytes()),
             vec(call(), 0..3),
             option::of(any::<String>()),
+            option::of(any::<String>()),
         ),
     )
         .prop_map(
@@ -99,7 +100,7 @@ pub fn request() -> impl Strategy<Value = Request> {
                 (method, target, caller_traceparent),
                 headers,
                 body,
-                (response, clock, secrets, calls, user_id),
+                (response, clock, secrets, calls, user_id, came_to),
             )| Request {
                 id,
                 arrived,
@@ -114,6 +115,7 @@ pub fn request() -> impl Strategy<Value = Request> {
                 secrets: secrets.map_or(Secrets::None, Secrets::Sealed),
                 calls,
                 user_id,
+                came_to,
             },
         )
 }

@@ -55,6 +55,7 @@ pub fn request(recorder: u16, sequence: u64) -> Request {
         body: Vec::new(),
         caller_traceparent: None,
         user_id: None,
+        came_to: None,
         clock: Vec::new(),
         secrets: Default::default(),
         calls: Vec::new(),
