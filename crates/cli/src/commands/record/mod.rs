@@ -618,7 +618,7 @@ fn remarks(status: &Status, is_inside: bool, by_gateway: bool) -> Vec<String> {
     }
     if status.other_database_sessions > 0 {
         remarks.push(format!(
-            "{} with databases that are not recorded: what the service does there is not replayed",
+            "{} with databases that are not recorded: what the service does there is not replayed. `--postgres` names the one that is",
             count(status.other_database_sessions, "session")
         ));
     }
