@@ -29,6 +29,9 @@ pub(super) struct Moved {
     varying: HashSet<u64>,
     /// By what transactions begin with: the requests that have such a one, in order.
     sent_by: HashMap<u64, Vec<u32>>,
+    /// What transactions begin with that some request had at a time: a service that does not wait
+    /// for one before it sends the other, sends both.
+    at_a_time: HashSet<(u64, u64)>,
     /// Requests of which a read that will still come was over before one that has come, with that
     /// one.
     late: Vec<(Request, Tx)>,
@@ -56,6 +59,7 @@ impl Moved {
     pub fn new(recording: &Recording, shapes: &Shapes) -> Self {
         let mut times: HashMap<u64, (u32, bool)> = HashMap::new();
         let mut sent_by: HashMap<u64, Vec<u32>> = HashMap::new();
+        let mut at_a_time = HashSet::new();
         for request in (0..recording.requests.len() as u32).map(Request) {
             let mut own: HashMap<u64, u32> = HashMap::new();
             for &tx in recording.own(request) {
@@ -69,6 +73,10 @@ impl Moved {
                     *own.entry(read).or_default() += 1;
                 }
             }
+            at_a_time.extend(overlaps(recording, request).filter_map(|(one, other)| {
+                let opening = |tx| shapes.openings.get(&recording.transaction(tx).shape);
+                Some((*opening(one)?, *opening(other)?))
+            }));
             for (read, count) in own {
                 let (first, varies) = times.entry(read).or_insert((count, false));
                 *varies |= *first != count;
@@ -78,6 +86,7 @@ impl Moved {
         Self {
             varying: varying.map(|(read, _)| read).collect(),
             sent_by,
+            at_a_time,
             ..Self::default()
         }
     }
@@ -89,6 +98,10 @@ impl Moved {
         let all = by(other);
         let with = |request: &u32| by(statement).binary_search(request).is_ok();
         all.len() > 1 && !self.varying.contains(&statement) && all.iter().all(with)
+    }
+
+    fn may_come_at_a_time(&self, one: u64, other: u64) -> bool {
+        self.at_a_time.contains(&(one, other)) || self.at_a_time.contains(&(other, one))
     }
 
     /// Whether each request that begins a transaction so sends a read, too, in the recording or
@@ -111,6 +124,18 @@ impl Moved {
     fn count(&mut self, statement: u64) {
         *self.times.entry(statement).or_default() += 1;
     }
+}
+
+/// The transactions of a request of which one began before another was over.
+fn overlaps(recording: &Recording, request: Request) -> impl Iterator<Item = (Tx, Tx)> {
+    let own = recording.own(request);
+    own.iter().enumerate().flat_map(move |(at, &one)| {
+        let ended = recording.transaction(one).ended;
+        let later = own[at + 1..].iter().copied();
+        later
+            .take_while(move |&tx| recording.transaction(tx).began < ended)
+            .map(move |tx| (one, tx))
+    })
 }
 
 /// By which reads requests of changed code differ from what they sent.
@@ -280,7 +305,10 @@ impl Coordinator {
     pub(super) fn still_comes(&self, read: Tx, tx: Tx) -> bool {
         let openings = self.opening(read).zip(self.opening(tx));
         let request = self.recording.transaction(tx).request;
-        openings.is_some_and(|(read, other)| self.moved.always_sent_with(read, other))
+        let comes = |(read, other)| {
+            self.moved.always_sent_with(read, other) || self.moved.may_come_at_a_time(read, other)
+        };
+        openings.is_some_and(comes)
             || self.were_sent_together(read, tx)
             || request.is_some_and(|(request, _)| self.may_follow(request, read))
     }

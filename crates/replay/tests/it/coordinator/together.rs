@@ -174,3 +174,45 @@ fn changed_code_is_known_by_its_values_too() {
         "#]],
     );
 }
+
+/// Another request sends the two at a time, so this one did not wait either, though one was over
+/// when the other began; a third one sends one of them alone.
+#[test]
+fn a_read_that_some_request_sends_at_a_time_with_another_one_is_late_and_not_gone() {
+    let recording = "request 1 0..100
+         request 2 0..100
+         request 3 0..100
+         tx 1 10..20 session 1 sees 100: SELECT name FROM item
+         tx 1 15..25 session 2 sees 100: SELECT count(*) FROM item
+         tx 2 30..40 session 1 sees 100: SELECT name FROM item
+         tx 2 40..50 session 2 sees 100: SELECT count(*) FROM item
+         tx 3 60..70 session 1 sees 100: SELECT count(*) FROM item";
+    let happens = "sent 2
+         claim 2 SELECT count(*) FROM item
+         ended 3
+         claim 2 SELECT name FROM item";
+    check(
+        RECORDED,
+        recording,
+        happens,
+        expect![[r#"
+        sent 2 +1
+        claim 2 SELECT count(*) FROM item => Run(Tx(3)) +1
+        ended 3 +1
+        claim 2 SELECT name FROM item => Run(Tx(2)) +1
+    "#]],
+    );
+    // Nobody sent them at a time: it was asked for in front of the other one, which has come.
+    let one_by_one = recording.replace("15..25", "20..25");
+    check(
+        RECORDED,
+        &one_by_one,
+        happens,
+        expect![[r#"
+        sent 2 +1
+        claim 2 SELECT count(*) FROM item => Run(Tx(3)) +1
+        ended 3 +1
+        claim 2 SELECT name FROM item => Outside
+    "#]],
+    );
+}
