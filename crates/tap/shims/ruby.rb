@@ -204,7 +204,7 @@ module HindcastTurns
       return task unless turn && task
 
       apart = turn.request.byteslice(0, NOBODY.bytesize) + Random.urandom(KEY)
-      ->(*arguments) { HindcastTurns.in_turn(apart) { task.call(*arguments) } }
+      ->(*arguments, **named) { HindcastTurns.in_turn(apart) { task.call(*arguments, **named) } }
     end
 
     # The application is loaded by then.
