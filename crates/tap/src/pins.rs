@@ -52,11 +52,12 @@ pub fn is_of_request() -> bool {
 /// # Safety
 /// As for [`draw`].
 pub unsafe fn draw_for_thread(caller: Caller, bytes: *mut u8, length: usize) -> bool {
-    if bytes.is_null() || length == 0 || turns::draws_for_session() {
-        return false;
-    }
+    let draw = || match turns::draws_for_session() {
+        true => None,
+        false => starts::draw(caller),
+    };
     // SAFETY: as the caller promises.
-    starts::draw(caller).is_some_and(|draw| unsafe { fill(draw, bytes, length) })
+    unsafe { fill_outside(draw, bytes, length) }
 }
 
 /// The same in a process whose threads draw together.
@@ -64,11 +65,17 @@ pub unsafe fn draw_for_thread(caller: Caller, bytes: *mut u8, length: usize) -> 
 /// # Safety
 /// As for [`draw`].
 pub unsafe fn draw_for_process(caller: Caller, bytes: *mut u8, length: usize) -> bool {
-    if bytes.is_null() || length == 0 {
-        return false;
-    }
     // SAFETY: as the caller promises.
-    starts::draw_together(caller).is_some_and(|draw| unsafe { fill(draw, bytes, length) })
+    unsafe { fill_outside(|| starts::draw_together(caller), bytes, length) }
+}
+
+/// # Safety
+/// As for [`draw`].
+unsafe fn fill_outside(draw: impl FnOnce() -> Option<Draw>, bytes: *mut u8, length: usize) -> bool {
+    // Who asks for nothing draws nothing.
+    let draw = (!bytes.is_null() && length > 0).then(draw).flatten();
+    // SAFETY: as the caller promises.
+    draw.is_some_and(|draw| unsafe { fill(draw, bytes, length) })
 }
 
 /// What code asks, where a Python may not have begun yet.
@@ -107,10 +114,14 @@ pub fn order(caller: Caller) -> Option<u64> {
     let request = turns::of_code();
     let board = process::board().filter(|_| request != 0 && !turns::is_apart())?;
     let draw = board.pins().order(request, caller, board.replays())?;
+    // SAFETY: there is room.
+    number(|bytes, length| unsafe { fill(draw, bytes, length) })
+}
+
+/// A number of what fills its bytes, if that does.
+pub fn number(fill: impl FnOnce(*mut u8, usize) -> bool) -> Option<u64> {
     let mut number = 0u64;
-    // SAFETY: the memory is ours.
-    let filled = unsafe { fill(draw, (&raw mut number).cast(), size_of::<u64>()) };
-    filled.then_some(number)
+    fill((&raw mut number).cast(), size_of::<u64>()).then_some(number)
 }
 
 /// What stands for the process' number in a generator's seed, if the thread works on a request.

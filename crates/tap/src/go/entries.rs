@@ -170,22 +170,18 @@ extern "C" fn draw(goroutine: usize, frame: usize, returns: usize, is_running: u
 }
 
 fn drawn_for_none(goroutine: usize, frame: usize) -> Option<u64> {
-    let mut number = 0u64;
-    let (bytes, length) = ((&raw mut number).cast(), size_of::<u64>());
-    // SAFETY: the memory is ours.
-    let is_drawn = unsafe { goroutines::draw_for_none(goroutine, frame, bytes, length) };
-    is_drawn.then_some(number)
+    pins::number(|bytes, length| {
+        // SAFETY: there is room.
+        unsafe { goroutines::draw_for_none(goroutine, frame, bytes, length) }
+    })
 }
 
 fn drawn(returns: usize) -> Option<u64> {
     if !goroutines::draws(returns) {
         return pins::order(turns::caller()?);
     }
-    let mut number = 0u64;
-    let (bytes, length) = ((&raw mut number).cast(), size_of::<u64>());
-    // SAFETY: the memory is ours.
-    let is_drawn = pins::is_of_request() && unsafe { pins::draw(bytes, length) };
-    is_drawn.then_some(number)
+    // SAFETY: there is room.
+    pins::number(|bytes, length| pins::is_of_request() && unsafe { pins::draw(bytes, length) })
 }
 
 /// The vDSO's `clock_gettime`, which Go calls as C. Whoever reads another clock than the first, the
