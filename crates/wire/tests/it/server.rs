@@ -297,9 +297,11 @@ const CORPUS: &[(usize, &[&str])] = &[
         ],
     ),
     (1, &["Q SAVEPOINT a"]),
-    // What may not be in a block, and what must be.
-    (1, &["Q VACUUM t"]),
-    (1, &["Q VACUUM t; SELECT 1"]),
+    // What may not be in a block, and what must be. The table is one without rows: whether `VACUUM`
+    // gives a row's place to another one depends on who else looks at the page, and `COPY` and
+    // `FOR UPDATE` send rows by their places.
+    (1, &["Q VACUUM guarded"]),
+    (1, &["Q VACUUM guarded; SELECT 1"]),
     (1, &["Q LOCK t"]),
     (1, &["Q LOCK t; SELECT 1"]),
     (1, &["Q DECLARE c CURSOR FOR SELECT 1"]),
@@ -565,14 +567,14 @@ const CORPUS: &[(usize, &[&str])] = &[
     ),
     (1, &["P - ", "B - -", "D P -", "E -", "S"]),
     (1, &["P - SELECT 1; SELECT 2", "B - -", "E -", "S"]),
-    (1, &["P - VACUUM t", "B - -", "E -", "S"]),
+    (1, &["P - VACUUM guarded", "B - -", "E -", "S"]),
     (
         1,
         &[
             "P - INSERT INTO t VALUES (35, 'x')",
             "B - -",
             "E -",
-            "P - VACUUM t",
+            "P - VACUUM guarded",
             "B - -",
             "E -",
             "S",
