@@ -7,7 +7,7 @@
 
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
-use hindcast_taplog::pins::{Caller, Draw, Number, Reading, Reads, Series};
+use hindcast_taplog::pins::{Asks, Caller, Draw, Number, Reading, Reads, Series};
 use hindcast_taplog::{Board, Told};
 
 use crate::{php, process, python, ruby, starts, thread, tls, tokio, turns};
@@ -218,12 +218,18 @@ fn read(request: u64, caller: Option<Caller>, reads: Reads, real: i64) -> Option
         return again.flatten();
     }
     if request != 0 {
-        let apart = || caller.is_none().then(turns::place_apart).flatten();
-        let place = || apart().unwrap_or_else(|| board.pins().place(request));
-        tell(request, || Reading {
-            time: reads.kept(real),
-            place: place(),
+        let own = || Asks {
+            place: board.pins().place(request),
             caller: caller.unwrap_or_default(),
+        };
+        let apart = || caller.is_none().then(turns::asks_apart).flatten();
+        tell(request, || {
+            let Asks { place, caller } = apart().unwrap_or_else(own);
+            Reading {
+                time: reads.kept(real),
+                place,
+                caller,
+            }
         });
     }
     Some(real)

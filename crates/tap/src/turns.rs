@@ -21,7 +21,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hindcast_taplog::board::Line;
-use hindcast_taplog::pins::{Caller, Draw, KEY, Place, Statements, Walk};
+use hindcast_taplog::pins::{Asks, Caller, Draw, KEY, Place, Statements, Walk};
 use hindcast_taplog::{Board, heads};
 
 use crate::descriptors::{self, Entry};
@@ -418,12 +418,13 @@ fn change_apart(change: impl FnOnce(&mut Apart)) {
     });
 }
 
-/// Where the thread is, if it works apart from its request, or reads the clock for a library.
-pub fn place_apart() -> Option<Place> {
+/// Where the thread reads the clock and for whose work, if it works apart from its request, or
+/// reads the clock for a library.
+pub fn asks_apart() -> Option<Asks> {
     apart()
         .map(|apart| apart.walk)
         .or_else(for_library)
-        .map(|walk| walk.place())
+        .map(|walk| walk.asks())
 }
 
 /// Whether it does either.

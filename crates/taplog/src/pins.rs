@@ -27,7 +27,7 @@ pub(crate) use callers::ByCaller;
 
 pub use callers::count_by_caller;
 pub use numbers::{Number, Series};
-pub use place::{Caller, Place, Statements, mixed, mixed_text};
+pub use place::{Asks, Caller, Place, Statements, mixed, mixed_text};
 pub use written::{decode_readings, encode_readings};
 
 /// Bytes of a recording's secret.
@@ -95,7 +95,7 @@ struct At {
 #[derive(Clone, Copy, Debug)]
 pub struct Walk {
     key: [u8; KEY],
-    place: Place,
+    asks: Asks,
     at: [At; READS],
 }
 
@@ -108,7 +108,10 @@ impl Walk {
         };
         Self {
             key,
-            place: Place::BEGINNING.apart(&key),
+            asks: Asks {
+                place: Place::BEGINNING.apart(),
+                caller: Caller::apart(&key),
+            },
             at: [at; READS],
         }
     }
@@ -117,14 +120,14 @@ impl Walk {
         &self.key
     }
 
-    /// Where it is; never that of the request.
-    pub fn place(&self) -> Place {
-        self.place
+    /// Where it is, which is never where the request is, and whose work it is.
+    pub fn asks(&self) -> Asks {
+        self.asks
     }
 
     /// It writes this to a database, or to another service.
     pub fn writes(&mut self, place: Place) {
-        self.place = place.apart(&self.key);
+        self.asks.place = place.apart();
         self.at.iter_mut().for_each(|at| at.since = NOTHING);
     }
 }
@@ -454,11 +457,15 @@ impl Pins {
     ) -> Option<i64> {
         let script = self.pinned(request)?;
         let scripted = self.scripted(script);
-        let (place, mut at) = (self.place(request), script.at(reads));
+        let mut at = script.at(reads);
+        let asks = Asks {
+            place: self.place(request),
+            caller: Caller::UNKNOWN,
+        };
         let reading = scripted
-            .give_to(caller, reads, place, &mut at)
-            .or_else(|| scripted.give(reads, place, &mut at))
-            .or_else(|| scripted.lend(reads, place, &mut at));
+            .give_to(caller, reads, asks, &mut at)
+            .or_else(|| scripted.give(reads, asks, &mut at))
+            .or_else(|| scripted.lend(reads, asks, &mut at));
         script.set_at(reads, at);
         Some(self.shown(script, reads, reading, real, now))
     }
@@ -476,8 +483,8 @@ impl Pins {
         let script = self.pinned(request)?;
         let scripted = self.scripted(script);
         let at = &mut apart.at[reads as usize];
-        let own = scripted.give(reads, apart.place, at);
-        let reading = own.or_else(|| scripted.lend(reads, apart.place, at));
+        let own = scripted.give(reads, apart.asks, at);
+        let reading = own.or_else(|| scripted.lend(reads, apart.asks, at));
         Some(self.shown(script, reads, reading, real, now))
     }
 
@@ -569,12 +576,12 @@ impl Script {
 }
 
 impl Scripted<'_> {
-    /// The readings of a kind from one on, and where they are, of whose work the place is: the
-    /// request's, or some that is done apart from it.
+    /// The readings of a kind from one on, and where they are, of who asks: the request, or work
+    /// that is done apart from it.
     fn readings(
         &self,
         reads: Reads,
-        place: Place,
+        asks: Asks,
         from: usize,
     ) -> impl Iterator<Item = (usize, i64)> + '_ {
         let readings = (from..self.count()).map(move |at| {
@@ -583,9 +590,11 @@ impl Scripted<'_> {
                 self.kept.times[self.kept_at(at)].load(Ordering::Relaxed),
             )
         });
-        let alike = move |&(at, reading): &(usize, i64)| {
-            Reads::of(reading) == reads && self.place(at).work() == place.work()
+        let is_own = move |at: usize| match asks.place.is_apart() {
+            true => self.place(at).is_apart() && self.caller(at) == asks.caller,
+            false => !self.place(at).is_apart(),
         };
+        let alike = move |&(at, reading): &(usize, i64)| Reads::of(reading) == reads && is_own(at);
         readings.filter(alike)
     }
 
@@ -626,32 +635,35 @@ impl Scripted<'_> {
     }
 
     /// One that the same code has read, if it is known what code asks.
-    fn give_to(&self, caller: Caller, reads: Reads, place: Place, walk: &mut At) -> Option<i64> {
+    fn give_to(&self, caller: Caller, reads: Reads, asks: Asks, walk: &mut At) -> Option<i64> {
         if caller == Caller::UNKNOWN {
             return None;
         }
-        let readings = self.readings(reads, place, 0);
+        let readings = self.readings(reads, asks, 0);
         let own = |&(at, _): &(usize, i64)| !self.is_given(at) && self.caller(at) == caller;
         let mut own = readings.filter(own).peekable();
         let first = own.peek().copied()?;
-        let here = own.find(|&(at, _)| self.place(at) == place);
+        let here = own.find(|&(at, _)| self.place(at) == asks.place);
         let (at, reading) = here.unwrap_or(first);
         self.set_given(at);
         walk.behind = walk.behind.max(at as u32 + 1);
         Some(reading)
     }
 
-    /// One of this place, of those that are known by it alone.
-    fn give(&self, reads: Reads, place: Place, walk: &mut At) -> Option<i64> {
+    /// One of this place, of those of a request that are known by it alone.
+    fn give(&self, reads: Reads, asks: Asks, walk: &mut At) -> Option<i64> {
         let is_there = |at: usize| {
-            let is_here = self.place(at) == place && self.caller(at) == Caller::UNKNOWN;
-            is_here && !self.is_given(at)
+            let here = Asks {
+                place: self.place(at),
+                caller: self.caller(at),
+            };
+            here == asks && !self.is_given(at)
         };
         let behind = walk.behind as usize;
         let found = match walk.since {
-            NOTHING => self.readings(reads, place, 0).find(|one| is_there(one.0)),
+            NOTHING => self.readings(reads, asks, 0).find(|one| is_there(one.0)),
             ITS_OWN => self
-                .readings(reads, place, behind)
+                .readings(reads, asks, behind)
                 .next()
                 .filter(|one| is_there(one.0)),
             _ => None,
@@ -664,8 +676,8 @@ impl Scripted<'_> {
     }
 
     /// The next one that was not given.
-    fn lend(&self, reads: Reads, place: Place, walk: &mut At) -> Option<i64> {
-        let mut readings = self.readings(reads, place, walk.behind as usize);
+    fn lend(&self, reads: Reads, asks: Asks, walk: &mut At) -> Option<i64> {
+        let mut readings = self.readings(reads, asks, walk.behind as usize);
         let (at, reading) = readings.find(|&(at, _)| !self.is_given(at))?;
         walk.behind = at as u32 + 1;
         Some(reading)

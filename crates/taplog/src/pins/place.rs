@@ -11,7 +11,8 @@ use super::KEY;
 pub struct Place(pub u16);
 
 /// What code asked for a reading: a hash of the functions that it is in, not of their lines, which
-/// are others in changed code. 0: it is not known.
+/// are others in changed code; or whose work did, if that is done apart from its request. 0: it is
+/// not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller(pub u16);
 
@@ -19,12 +20,24 @@ impl Caller {
     pub const UNKNOWN: Self = Self(0);
 
     /// One that is known by this hash; 0 is none.
-    pub fn of(hash: u64) -> Self {
+    pub const fn of(hash: u64) -> Self {
         match hash {
             0 => Self::UNKNOWN,
-            _ => Self((hash % u64::from(u16::MAX)) as u16 + 1),
+            _ => Self((hash % u16::MAX as u64) as u16 + 1),
         }
     }
+
+    /// The work that is done apart from its request by this key.
+    pub(super) const fn apart(key: &[u8; KEY]) -> Self {
+        Self::of(u64::from_le_bytes(*key.first_chunk().expect("keys are longer")))
+    }
+}
+
+/// Where somebody reads, and who does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asks {
+    pub place: Place,
+    pub caller: Caller,
 }
 
 /// Bytes of a write that count.
@@ -51,21 +64,15 @@ impl Place {
 
     /// From here on they are of work that is done apart from the request.
     const APART: u16 = 0xc000;
-    /// Of these, the bits that say whose.
-    const WORK: u16 = 0x3c00;
 
-    /// The same for work that is done apart from its request by this key: what the request wrote is
-    /// another place.
-    pub(super) const fn apart(self, key: &[u8; KEY]) -> Self {
-        let place = self.0 ^ self.0 >> 10;
-        let work = (key[0] as u16) << 10;
-        Self(Self::APART | work & Self::WORK | place & !Self::WORK & !Self::APART)
+    /// The same for work that is done apart from its request: what the request wrote is another
+    /// place.
+    pub(super) const fn apart(self) -> Self {
+        Self(Self::APART | self.0 ^ self.0 >> 14)
     }
 
-    /// Whose work it is a place of: one of several apart from the request, as far as a few bits
-    /// tell them apart, or the request's own.
-    pub(super) fn work(self) -> Option<u16> {
-        (self.0 >= Self::APART).then_some(self.0 & Self::WORK)
+    pub(super) const fn is_apart(self) -> bool {
+        self.0 >= Self::APART
     }
 
     /// Behind these bytes, which are written to this stream; `None`: where it was.

@@ -431,19 +431,23 @@ fn what_settles_a_session_is_no_place() {
 #[test]
 fn work_apart_from_a_request_has_readings_of_its_own() {
     let pins = pins();
-    let (one, other) = (Walk::new([1; KEY]), Walk::new([2; KEY]));
+    let (one, other) = (Walk::new([1; KEY]), Walk::new([17; KEY]));
     let (read, insert) = (behind(b"SELECT a"), behind(b"INSERT b"));
     let at = |mut walk: Walk, place: Place| {
         walk.writes(place);
-        walk.place()
+        walk.asks()
     };
-    let places = [at(one, read), at(other, read), at(one, insert), insert];
-    let made = (1..).zip(places);
+    let own = Asks {
+        place: insert,
+        caller: Caller::UNKNOWN,
+    };
+    let asked = [at(one, read), at(other, read), at(one, insert), own];
+    let made = (1..).zip(asked);
     let made: Vec<Reading> = made
-        .map(|(time, place)| Reading {
+        .map(|(time, Asks { place, caller })| Reading {
             time,
             place,
-            ..Reading::default()
+            caller,
         })
         .collect();
     let recorded = Recorded {
