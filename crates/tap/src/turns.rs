@@ -421,10 +421,8 @@ fn change_apart(change: impl FnOnce(&mut Apart)) {
 /// Where the thread reads the clock and for whose work, if it works apart from its request, or
 /// reads the clock for a library.
 pub fn asks_apart() -> Option<Asks> {
-    apart()
-        .map(|apart| apart.walk)
-        .or_else(for_library)
-        .map(|walk| walk.asks())
+    let walk = apart().map(|apart| apart.walk).or_else(for_library);
+    walk.map(|walk| walk.asks())
 }
 
 /// Whether it does either.

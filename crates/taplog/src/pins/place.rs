@@ -29,7 +29,9 @@ impl Caller {
 
     /// The work that is done apart from its request by this key.
     pub(super) const fn apart(key: &[u8; KEY]) -> Self {
-        Self::of(u64::from_le_bytes(*key.first_chunk().expect("keys are longer")))
+        Self::of(u64::from_le_bytes(
+            *key.first_chunk().expect("keys are longer"),
+        ))
     }
 }
 

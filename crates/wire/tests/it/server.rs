@@ -297,9 +297,7 @@ const CORPUS: &[(usize, &[&str])] = &[
         ],
     ),
     (1, &["Q SAVEPOINT a"]),
-    // What may not be in a block, and what must be. The table is one without rows: whether `VACUUM`
-    // gives a row's place to another one depends on who else looks at the page, and `COPY` and
-    // `FOR UPDATE` send rows by their places.
+    // What may not be in a block, and what must be. `VACUUM` of t would decide where rows lie.
     (1, &["Q VACUUM guarded"]),
     (1, &["Q VACUUM guarded; SELECT 1"]),
     (1, &["Q LOCK t"]),
