@@ -1,10 +1,14 @@
 """Every request writes rows with its own name: WSGI in Waitress' threads, which another one hands requests to.
 
+/transaction writes them itself, /thread has a thread of its own do that, /executor one of a pool, and
+/timer one that waits first.
+
     python marks_waitress.py PORT [METRICS]        the database is in DATABASE_URL
 
 At METRICS it answers 404, before it listens on PORT.
 """
 
+import concurrent.futures
 import http.server
 import os
 import sys
@@ -17,8 +21,10 @@ import waitress
 INSERT = "INSERT INTO mark VALUES (%s, %s)"
 
 
-def app(environ, start_response):
-    name = environ["PATH_INFO"].split("/")[-1]
+POOL = concurrent.futures.ThreadPoolExecutor(2)
+
+
+def transaction(name):
     connection = psycopg2.connect(os.environ["DATABASE_URL"])
     try:
         with connection, connection.cursor() as cursor:
@@ -26,6 +32,19 @@ def app(environ, start_response):
                 cursor.execute(INSERT, (name, step))
     finally:
         connection.close()
+
+
+def app(environ, start_response):
+    way, name = environ["PATH_INFO"].split("/")[-2:]
+    if way == "executor":
+        POOL.submit(transaction, name).result()
+    elif way in ("thread", "timer"):
+        timed = threading.Timer(0.01, transaction, [name])
+        thread = timed if way == "timer" else threading.Thread(target=transaction, args=[name])
+        thread.start()
+        thread.join()
+    else:
+        transaction(name)
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [name.encode()]
 

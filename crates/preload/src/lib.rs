@@ -72,6 +72,8 @@ const SHIMS: [Shim; 4] = [
         files: &[
             shim!("python/sitecustomize.py"),
             shim!("python/hindcast_turns.py"),
+            shim!("python/hindcast_pools.py"),
+            shim!("python/hindcast_random.py"),
         ],
         variable: "PYTHONPATH",
         says: |file| file.parent().unwrap_or(file).into(),

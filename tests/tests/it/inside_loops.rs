@@ -302,7 +302,8 @@ fn threads_of_waitress_are_known_and_the_port_that_clients_asked() {
         let metrics = stage.ingress_port.to_string();
         [script(stage, "marks_waitress.py"), vec![metrics]].concat()
     };
-    is_recorded_and_replayed("waitress", waitress, &["transaction"]);
+    let ways = ["transaction", "thread", "executor", "timer"];
+    is_recorded_and_replayed("waitress", waitress, &ways);
 }
 
 /// One thread serves all, and its driver writes in C. What a request spawns is its own.

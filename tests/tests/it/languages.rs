@@ -440,16 +440,13 @@ fn ruby_draws_and_reads_in_a_replay_what_it_did() {
 }
 
 /// Which of the two asks first is otherwise each time.
-#[test]
-fn work_that_a_request_has_posted_draws_by_itself_in_ruby() {
-    let stage = Stage::new("apart-ruby", "");
-    let bind = format!("tcp://127.0.0.1:{}", stage.service_port);
-    let service = repository("tests/services/apart.ru");
+fn work_that_is_handed_over_draws_by_itself(name: &str, service: impl Fn(u16) -> Vec<String>) {
+    let stage = Stage::new(name, "");
     let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
     command
         .arg(stage.trace())
-        .args(["--", "puma", "--bind", &bind])
-        .arg(service)
+        .arg("--")
+        .args(service(stage.service_port))
         .env("DATABASE_URL", stage.database_url());
     let mut recorder = Process::start("record", command, stage.folder());
     recorder.wait_until_it_listens(stage.service_port);
@@ -465,6 +462,27 @@ fn work_that_a_request_has_posted_draws_by_itself_in_ruby() {
     let replayed = Process::start("replay", command, stage.folder()).wait();
     let replayed = replayed.assert_code(0).stdout;
     assert!(replayed.contains("faithful"), "{replayed}");
+}
+
+#[test]
+fn work_that_a_request_has_posted_draws_by_itself_in_ruby() {
+    work_that_is_handed_over_draws_by_itself("apart-ruby", |port| {
+        let bind = format!("tcp://127.0.0.1:{port}");
+        let service = repository("tests/services/apart.ru").display().to_string();
+        ["puma", "--bind", &bind, &service]
+            .map(str::to_owned)
+            .to_vec()
+    });
+}
+
+#[test]
+fn work_that_a_request_has_handed_to_threads_draws_by_itself_in_python() {
+    work_that_is_handed_over_draws_by_itself("apart-python", |port| {
+        let service = repository("tests/services/apart.py").display().to_string();
+        ["python3", &service, &port.to_string()]
+            .map(str::to_owned)
+            .to_vec()
+    });
 }
 
 /// PHP seeds its generators in each request.

@@ -18,16 +18,25 @@ import threading
 import zlib
 from contextvars import ContextVar
 
+import hindcast_pools
+import hindcast_random
+
 RESERVED = 0x48494E44
 # Where the tap is told which variable has the request, and what code draws.
 PYTHON = 3 << 32
 CALLER = 4 << 32
+# Where the tap says for which request this thread hands work to another one.
+IN_HAND = 5 << 32
+# Bytes of a key.
+KEY = 32
 NOBODY = bytes(8)
 
 # The number of the request that is worked on: eight bytes, as the tap has it.
 REQUEST = ContextVar("hindcast_request", default=None)
 
 serves = False
+# Whether greenlets are switched.
+switches = False
 # The descriptors of protocols' connections.
 descriptors = {}
 
@@ -42,14 +51,20 @@ def tell_of(descriptor):
         os.pwrite(RESERVED, REQUEST.get() or b"", descriptor)
 
 
+# Of a thread: what was told of it.
+told = threading.local()
+
+
 def in_turn(*args, **kwargs):
-    """Calls a function in a thread that works for a request."""
-    request, work = args[:2]
-    token = REQUEST.set(request)
-    os.write(RESERVED, request)
+    """Calls a function in a thread that works for a request, or apart from it: then a key is behind the number."""
+    turn, work = args[:2]
+    token = REQUEST.set(turn[: len(NOBODY)])
+    told.turn = turn
+    os.write(RESERVED, turn)
     try:
         return work(*args[2:], **kwargs)
     finally:
+        told.turn = b""
         os.write(RESERVED, b"")
         REQUEST.reset(token)
 
@@ -355,7 +370,7 @@ def twisted_threads(module):
     replace(module.ThreadPool, "callInThreadWithCallback", call)
     # Each connection of its pools has a thread.
     for name in ("__init__", "adjustPoolsize"):
-        replace(module.ThreadPool, name, twisted_pool)
+        replace(module.ThreadPool, name, hindcast_pools.twisted_pool)
 
 
 # Greenlets. One thread works for all requests, and changes between them where it would wait. Each greenlet
@@ -364,6 +379,8 @@ def twisted_threads(module):
 
 def watch_switches():
     """Has the thread say whose turn it is at each switch."""
+    global switches
+    switches = True
     greenlet = sys.modules["greenlet"]
     before = greenlet.gettrace()
     if getattr(before, "_hindcast", False):
@@ -433,15 +450,62 @@ def pywsgi(module):
     replace(module.WSGIHandler, "handle_one_response", handle)
 
 
-# Threads.
+# Threads. One that a request starts works for it, and so does what it hands to a pool of them.
+
+
+def apart():
+    """For the request that this thread works on and apart from it, by a key that the request draws; `None`: for none."""
+    if switches:
+        # Who spawns a greenlet is known.
+        return None
+    request = REQUEST.get() if serves else os.pread(RESERVED, len(NOBODY), IN_HAND)
+    if not request or request == NOBODY:
+        return None
+    return request + os.urandom(KEY)
+
+
+def start(real):
+    def start(self):
+        turn = apart() if is_for_a_request(self) else None
+        if turn is not None:
+            work = self.run
+
+            def run():
+                # Or the thread would hold itself.
+                vars(self).pop("run", None)
+                in_turn(turn, work)
+
+            self.run = run
+        return real(self)
+
+    return start
+
+
+def is_for_a_request(thread):
+    """Not a thread that waits for work of others.
+
+    Python's own libraries start some for their pools, and other libraries for as long as the process lives.
+    """
+    work = getattr(type(thread), "run", None)
+    if work is threading.Thread.run:
+        work = getattr(thread, "_target", None)
+    elif work is threading.Timer.run:
+        work = getattr(thread, "function", None)
+    while isinstance(work, functools.partial):
+        work = work.func
+    code = getattr(work, "__code__", None) or getattr(type(work).__call__, "__code__", None)
+    path = getattr(code, "co_filename", "")
+    return not is_of_library(path) and not (thread.daemon and "-packages/" in path)
 
 
 def submit(real):
     def submit(*args, **kwargs):
-        request = REQUEST.get()
-        if not serves or request is None:
+        hindcast_pools.executor(args[0])
+        # A loop waits for what it hands over.
+        turn = REQUEST.get() if serves else apart()
+        if turn is None:
             return real(*args, **kwargs)
-        return real(args[0], in_turn, request, *args[1:], **kwargs)
+        return real(args[0], in_turn, turn, *args[1:], **kwargs)
 
     return submit
 
@@ -558,13 +622,15 @@ def caller(frame):
 
 
 FRAMES = 16
+# The shim's own.
+FOLDER = os.path.dirname(__file__)
 # By code. Some programs make code without end.
 hashes = {}
 HASHES_MAX = 4096
 
 
 def is_of_library(path):
-    return path == __file__ or path[:1] == "<" or "/lib/python3" in path and "-packages/" not in path
+    return path.startswith(FOLDER) or path[:1] == "<" or "/lib/python3" in path and "-packages/" not in path
 
 
 def end_of_path(path):
@@ -580,89 +646,6 @@ def in_loop():
     threadable = sys.modules.get("twisted.python.threadable")
     reactor = getattr(threadable, "ioThread", None)
     return reactor is not None and reactor == threading.get_ident()
-
-
-def randomness(module):
-    """The module's own generator draws from the system, which is the same in a replay.
-
-    One that is seeded once would give a request what others have not drawn before it. Who seeds it, or
-    asks for its state, gets the sequence that belongs to that.
-    """
-    system = module.SystemRandom
-
-    class Shared(module.Random):
-        seeded = False
-
-        def seed(self, a=None, *args, **kwargs):
-            super().seed(a, *args, **kwargs)
-            self.seeded = a is not None
-
-        def getstate(self):
-            if not self.seeded:
-                super().seed()
-                self.seeded = True
-            return super().getstate()
-
-        def setstate(self, state):
-            super().setstate(state)
-            self.seeded = True
-
-        def random(self):
-            return super().random() if self.seeded else system().random()
-
-        def getrandbits(self, k):
-            return super().getrandbits(k) if self.seeded else system().getrandbits(k)
-
-        def gauss(self, *args, **kwargs):
-            # It keeps every second number for the next call.
-            return (super() if self.seeded else system()).gauss(*args, **kwargs)
-
-    real, shared = module._inst, Shared()
-    for name, value in list(vars(module).items()):
-        if getattr(value, "__self__", None) is real:
-            setattr(module, name, getattr(shared, name))
-    module._inst = shared
-    os.register_at_fork(after_in_child=shared.seed)
-
-
-# Pools. In a replay more requests may hold a connection and wait than originally, and what they wait
-# for needs one: a pool is as large as that takes.
-CONNECTIONS = int(os.environ.get("HINDCAST_POOL") or 0)
-
-
-def twisted_pool(real):
-    def size(self, *args, **kwargs):
-        real(self, *args, **kwargs)
-        self.max = max(self.max, CONNECTIONS)
-
-    return size
-
-
-def psycopg_pool(real):
-    def sizes(self, *args, **kwargs):
-        least, most = real(self, *args, **kwargs)
-        return least, max(most, CONNECTIONS)
-
-    return sizes
-
-
-def asyncpg_pool(real):
-    def init(self, *args, **kwargs):
-        if kwargs.get("max_size"):
-            kwargs["max_size"] = max(kwargs["max_size"], CONNECTIONS)
-        real(self, *args, **kwargs)
-
-    return init
-
-
-def sqlalchemy_pool(real):
-    # Not where it is made: SQLAlchemy reads from there which arguments it takes.
-    def get(self):
-        if self._max_overflow >= 0:
-            self._max_overflow = max(self._max_overflow, CONNECTIONS - self._pool.maxsize)
-        return real(self)
-
-    return get
 
 
 class Aside:
@@ -687,7 +670,7 @@ class Aside:
             REQUEST.reset(token)
             if not (serves and in_loop()):
                 # A thread that was told of no request works on what it has read.
-                os.write(RESERVED, request or b"")
+                os.write(RESERVED, getattr(told, "turn", b"") or request or b"")
 
 
 def sqlalchemy_clock(module):
@@ -717,10 +700,14 @@ HOOKS = {
     "anyio.to_thread": lambda module: replace(module, "run_sync", run_sync),
     "asyncpg.connect_utils": lambda module: replace(module, "_connect", outside),
     "asyncpg.protocol": lambda module: replace(module.Protocol, "connection_made", asyncpg),
-    "random": randomness,
-    "psycopg_pool.base": lambda module: replace(module.BasePool, "_check_size", psycopg_pool),
-    "asyncpg.pool": lambda module: replace(module.Pool, "__init__", asyncpg_pool),
-    "sqlalchemy.pool.impl": lambda module: replace(module.QueuePool, "_do_get", sqlalchemy_pool),
+    "random": hindcast_random.own,
+    "psycopg_pool.base": lambda module: replace(
+        module.BasePool, "_check_size", hindcast_pools.psycopg_pool
+    ),
+    "asyncpg.pool": lambda module: replace(module.Pool, "__init__", hindcast_pools.asyncpg_pool),
+    "sqlalchemy.pool.impl": lambda module: replace(
+        module.QueuePool, "_do_get", hindcast_pools.sqlalchemy_pool
+    ),
     "sqlalchemy.pool.base": sqlalchemy_clock,
     "psycopg.connection": lambda module: replace(module.Connection, "wait", psycopg),
     "psycopg.connection_async": lambda module: replace(module.AsyncConnection, "wait", psycopg),
@@ -787,6 +774,7 @@ def begin():
     os.pwrite(RESERVED, bytes(8), PYTHON)
     for name in ("urandom", "getrandom"):
         replace_everywhere(os, name, drawing)
+    replace(threading.Thread, "start", start)
     # Packages may have code that runs before this, by a file `*.pth`.
     for name in HOOKS.keys() & sys.modules.keys():
         call(HOOKS.pop(name), sys.modules[name])

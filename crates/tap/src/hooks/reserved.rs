@@ -12,6 +12,7 @@
 //!                        hash, or 0
 //!   pread  at CLOCK      what it reads of the wall clock next, in nanoseconds since 1970;
 //!                        likewise
+//!   pread  at IN_HAND    the request for which this thread hands work to another one
 //!   pwrite at CALLER     what code draws in this thread, a hash, until nothing is told
 //!   pwrite at PYTHON     the address of the context variable in which Python has its request;
 //!                        before that 0: there is a Python
@@ -31,6 +32,7 @@ const DRAW: i64 = 1 << 32;
 const CLOCK: i64 = 2 << 32;
 const PYTHON: i64 = 3 << 32;
 const CALLER: i64 = 4 << 32;
+const IN_HAND: i64 = 5 << 32;
 
 /// # Safety
 /// There is room for so many bytes.
@@ -129,6 +131,7 @@ unsafe fn asked_at(offset: i64, bytes: *mut c_void, length: size_t) -> ssize_t {
                     false => 0,
                 }
             }
+            IN_HAND => answer(turns::in_hand(), bytes, length),
             _ => answer(turns::read_from(descriptor(offset)), bytes, length),
         }
     }

@@ -191,7 +191,7 @@ fn end_of_path(path: &[u8]) -> &[u8] {
 fn is_of_library(path: &[u8]) -> bool {
     let has = |part: &[u8]| path.windows(part.len()).any(|some| some == part);
     path.first() == Some(&b'<')
-        || path.ends_with(b"/hindcast_turns.py")
+        || has(b"/hindcast-tap-")
         || has(b"/lib/python3") && !has(b"-packages/")
 }
 
