@@ -16,6 +16,7 @@ mod changed;
 mod look;
 mod moved;
 mod openings;
+mod skipped;
 mod together;
 mod unexplained;
 

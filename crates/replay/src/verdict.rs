@@ -256,7 +256,8 @@ pub enum Remark {
     ReadCommitted {
         transactions: u64,
     },
-    /// Reads that came in other requests than originally: caches were filled by another one.
+    /// Reads that came in other requests than originally, or in none: caches were filled by another
+    /// one.
     MovedReads {
         reads: u64,
         statements: Vec<String>,

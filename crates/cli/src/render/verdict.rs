@@ -375,7 +375,7 @@ fn body(seen: &BodySeen) -> String {
     format!("{} bytes, digest {}{at}{excerpt}", seen.bytes, seen.digest)
 }
 
-/// That reads came in other requests than originally, and which.
+/// That reads came in other requests than originally, or in none, and which.
 pub fn moved_reads(reads: u64, statements: &[String]) -> String {
     let shown = statements.iter().take(READS_SHOWN);
     let shown: Vec<String> = shown.map(|text| cut(text, 100).to_string()).collect();
@@ -384,8 +384,8 @@ pub fn moved_reads(reads: u64, statements: &[String]) -> String {
         more => format!("; and {}", count(more as u64, "other statement")),
     };
     format!(
-        "{} came in other requests than originally, as where the first request that needs \
-         something fills a cache: {}{more}",
+        "{} came in other requests than originally, or in none, as where the first request that \
+         needs something fills a cache: {}{more}",
         count(reads, "read"),
         shown.join("; ")
     )

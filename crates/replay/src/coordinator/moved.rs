@@ -117,6 +117,12 @@ impl Moved {
         all.len() > 1 && (all.iter().all(sent) || all.iter().all(sends))
     }
 
+    /// Requests that have a transaction that begins so.
+    pub fn senders_of(&self, opening: u64) -> impl Iterator<Item = Request> {
+        let all = self.sent_by.get(&opening).map_or(&[][..], Vec::as_slice);
+        all.iter().copied().map(Request)
+    }
+
     pub fn came(&mut self, statement: u64) {
         self.came.insert(statement);
     }
@@ -479,9 +485,15 @@ impl Coordinator {
 
     /// Nothing more comes: which of those that did not come have moved. The others are differences.
     pub fn settle_moved(&mut self) {
-        for suspect in std::mem::take(&mut self.moved.suspects) {
+        let suspects = std::mem::take(&mut self.moved.suspects);
+        let is_missing = |one: &&Suspect| one.otherwise == DivergenceKind::MissingTransaction;
+        let missing = suspects.iter().filter(is_missing).map(|one| one.tx);
+        let missing: HashSet<Tx> = missing.collect();
+        for suspect in suspects {
             let came = |read: &u64| self.moved.came.contains(read);
-            if suspect.reads.iter().all(came) {
+            let goes_without =
+                || missing.contains(&suspect.tx) && self.goes_without(suspect.tx, &missing);
+            if suspect.reads.iter().all(came) || goes_without() {
                 let reads = suspect.reads.into_iter();
                 reads.for_each(|read| self.moved.count(read));
                 continue;
