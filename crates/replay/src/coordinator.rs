@@ -13,6 +13,7 @@
 mod answers;
 mod background;
 mod changed;
+mod handed;
 mod look;
 mod moved;
 mod openings;
@@ -39,6 +40,7 @@ use crate::verdict::{Divergence, DivergenceKind, Position};
 pub use answers::Awaited;
 use answers::InOrder;
 pub use background::{Background, GhostTurn};
+use handed::Handed;
 pub use look::Look;
 use moved::Moved;
 pub use unexplained::Pending;
@@ -66,6 +68,7 @@ pub struct Coordinator {
     /// By transaction: some session runs it or ran it.
     claimed: Vec<bool>,
     moved: Moved,
+    handed: Handed,
     /// Transactions that only read, and read out of order: all else waited for what the service
     /// did not do before.
     let_go: BTreeSet<u32>,
@@ -162,6 +165,7 @@ impl Coordinator {
         Self {
             claimed: vec![false; recording.transactions.len()],
             moved: Moved::new(&recording, &shapes),
+            handed: Handed::of(&recording),
             let_go: BTreeSet::new(),
             unexplained: Unexplained::default(),
             in_order: InOrder::default(),
@@ -519,7 +523,8 @@ impl Coordinator {
         self.in_flight.insert(request.0);
     }
 
-    /// The request was answered, or never will be: what it has not begun by now will not come.
+    /// The request was answered, or never will be: what it has not begun by now will not come,
+    /// unless it is handed over.
     pub fn request_ended(&mut self, request: Request) {
         self.steps += 1;
         self.in_flight.remove(&request.0);
@@ -539,23 +544,13 @@ impl Coordinator {
             changes.counts.unnoticed += unnoticed.len() as u64;
         }
         self.leave_out(unnoticed);
-        if let Some(changes) = &mut self.changes {
-            changes.request_ended(request);
-            for tx in missing {
-                self.delete(tx);
-            }
-            return;
-        }
-        let (reads, missing): (Vec<Tx>, Vec<Tx>) =
-            missing.into_iter().partition(|&tx| self.only_reads(tx));
-        self.suspect(reads);
-        self.counts.transactions_done += missing.len() as u64;
-        self.leave_out(missing.clone());
-        let recorded = self.recording.request(request);
-        if let Some(&first) = missing.first()
-            && recorded.answer == Answer::Complete
-        {
-            self.diverge_at(first, DivergenceKind::MissingTransaction);
+        let missing = self.without_handed_over(missing);
+        let Some(changes) = &mut self.changes else {
+            return self.give_up(missing);
+        };
+        changes.request_ended(request);
+        for tx in missing {
+            self.delete(tx);
         }
     }
 

@@ -135,7 +135,8 @@ pub enum ReplayError {
 
 /// How long all sessions may be held before order is given up, where it can be.
 const QUIET: Duration = Duration::from_millis(40);
-/// How long, if a request that waits does several things at a time, of which one has not come.
+/// How long, if a request that waits does several things at a time, of which one has not come, or
+/// a request was answered and something that it has handed over has not come.
 const QUIET_BESIDE: Duration = Duration::from_millis(500);
 /// How long, if the service may be at work.
 const QUIET_AT_WORK: Duration = Duration::from_secs(2);
@@ -574,11 +575,14 @@ async fn nudge(shared: &Shared, longest: Duration) {
         stall(monitor, QUIET, || false).await;
         let waiting = monitor.waiting();
         let steps = || monitor.with(|coordinator| coordinator.steps());
-        let expected = monitor.with(|coordinator| coordinator.still_to_begin(&waiting));
+        let (expected, handed) = monitor.with(|coordinator| {
+            let expected = coordinator.still_to_begin(&waiting);
+            (expected, coordinator.awaits_handed_over())
+        });
         let more = match is_at_work(shared, &waiting) {
             // It may be computing, or talking to other services.
             true => QUIET_AT_WORK.max(longest * 2) - QUIET,
-            false if expected.is_empty() => Duration::ZERO,
+            false if expected.is_empty() && !handed => Duration::ZERO,
             false => QUIET_BESIDE,
         };
         if !more.is_zero() {

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hindcast_order::{Request, Tx};
-use hindcast_trace::ShapeId;
+use hindcast_trace::{Drawn, ShapeId};
 use hindcast_wire::sql::ScriptCache;
 
 use crate::coordinator::Coordinator;
@@ -179,7 +179,7 @@ impl Shared {
         let looks = self.looks(tx);
         // There may be a read among them that another request did originally, or one less.
         let inserts = self.recording.inserting(tx);
-        let statements = self.statements(tx, &looks, &inserts);
+        let statements = self.statements(tx, &looks, &inserts, &[]);
         let refused = self.recording.refused(tx).to_vec();
         if self.only_reads(tx) {
             return Ok(Pins {
@@ -232,7 +232,6 @@ impl Shared {
         let recorded = self.recording.transaction(tx);
         let looks = self.looks(tx);
         let inserts = self.recording.inserting(tx);
-        let statements = self.statements(tx, &looks, &inserts);
         let refused = self.recording.refused(tx).to_vec();
         let tries = self.monitor.with(|c| c.shapes().tries(recorded.shape));
         // Where it is known what it lost to, its statement waits for just that.
@@ -243,6 +242,7 @@ impl Shared {
         let alone = [tx];
         let of_request = own.map_or(&alone[..], |(_, own)| own);
         if of_request.iter().all(|&one| self.only_reads(one)) {
+            let statements = self.statements(tx, &looks, &inserts, &[]);
             return Ok(Pins {
                 reads_only: true,
                 acts_late,
@@ -254,14 +254,19 @@ impl Shared {
         let redrawn = own.is_some_and(|(request, _)| self.sessions().redrawn.contains(&request));
         let mut drawn = Extras::default();
         if !recorded.wrote {
-            for &later in of_request.iter().skip_while(|&&one| one != tx) {
-                let later = self.extras(later)?;
-                drawn.drawn.extend(later.drawn);
-                drawn.drawn_uuids.extend(later.drawn_uuids);
+            for &one in of_request.iter().skip_while(|&&one| one != tx) {
+                let mut extras = self.extras(one)?;
+                if one != tx {
+                    let numbered = extras.drawn.iter_mut();
+                    numbered.for_each(|drawn| drawn.statement = None);
+                }
+                drawn.drawn.extend(extras.drawn);
+                drawn.drawn_uuids.extend(extras.drawn_uuids);
             }
         } else if !redrawn {
             drawn = self.readable(self.recording.drawn(tx))?;
         }
+        let statements = self.statements(tx, &looks, &inserts, &drawn.drawn);
         Ok(Pins {
             refused,
             tries,
@@ -277,10 +282,18 @@ impl Shared {
         })
     }
 
-    /// The hashes of a recorded transaction's statements, if some of them look by themselves, or
-    /// insert in an order.
-    fn statements(&self, tx: Tx, looks: &Option<Vec<Stretch>>, inserts: &[u32]) -> Vec<u64> {
-        if looks.as_deref().unwrap_or_default().is_empty() && inserts.is_empty() {
+    /// The hashes of a recorded transaction's statements, if some of them look by themselves,
+    /// insert in an order or, of changed code, are known to have `drawn` something.
+    fn statements(
+        &self,
+        tx: Tx,
+        looks: &Option<Vec<Stretch>>,
+        inserts: &[u32],
+        drawn: &[Drawn],
+    ) -> Vec<u64> {
+        let looks = looks.as_deref().unwrap_or_default();
+        let draws = drawn.iter().any(|one| one.statement.is_some());
+        if looks.is_empty() && inserts.is_empty() && !draws {
             return Vec::new();
         }
         let shape = self.recording.transaction(tx).shape;

@@ -238,11 +238,13 @@ impl Coordinator {
     /// now, it is a read that another request did.
     pub(super) fn is_too_early(&self, request: Request, tx: Tx) -> bool {
         let own = self.recording.transaction(tx);
+        let is_before = |one: Tx| {
+            let waited_for = !self.comes_unnoticed(one) && !self.only_reads(one);
+            let same_session = self.recording.transaction(one).session == own.session;
+            same_session && waited_for && !self.is_handed_over(one)
+        };
         let mut before = self.unclaimed(request).take_while(|&one| one < tx);
-        before.any(|one| {
-            let other = self.recording.transaction(one);
-            other.session == own.session && !self.comes_unnoticed(one) && !self.only_reads(one)
-        })
+        !self.may_begin_behind(tx) && before.any(is_before)
     }
 
     /// Whether a statement that requests send now more often and now less would take the place of
@@ -315,6 +317,8 @@ impl Coordinator {
             self.moved.always_sent_with(read, other) || self.moved.may_come_at_a_time(read, other)
         };
         openings.is_some_and(comes)
+            || self.may_begin_behind(read)
+            || self.may_begin_behind(tx)
             || self.were_sent_together(read, tx)
             || request.is_some_and(|(request, _)| self.may_follow(request, read))
     }
@@ -333,10 +337,10 @@ impl Coordinator {
         })
     }
 
-    /// Nothing moves: reads that were thought to be late do not come. Where there are none, one
-    /// that waits goes on.
+    /// Nothing moves: reads that were thought to be late do not come. Where there are none, what
+    /// was handed over does not, or else one that waits goes on.
     pub fn nothing_moves(&mut self, waiting: &[Ask]) {
-        if !self.pass_over_late() {
+        if !self.pass_over_late() && !self.give_up_handed_over() {
             self.let_read_go(waiting);
         }
     }

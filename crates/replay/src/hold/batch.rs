@@ -438,19 +438,17 @@ impl Holder {
                 None => None,
             });
         }
-        if !recorded {
-            return put_own(own, plan);
-        }
-        if statement.kind == sql::Kind::Savepoint && open.claim().is_none() && !open.nested {
-            open.nested = true;
+        if statement.kind == sql::Kind::Savepoint && open.note_savepoint(statement) && recorded {
             own.push(Own::Writable);
         }
-        if statement.takes_snapshot && std::mem::take(&mut open.unpinned) {
-            let from = open.statements();
-            own.extend(open.run().map(|tx| Own::PinAgain(tx, from)));
+        if statement.takes_snapshot
+            && let Some(tx) = open.run()
+            && let Some(from) = open.pins_again(statement)
+        {
+            own.push(Own::PinAgain(tx, from));
         }
         if statement.kind == sql::Kind::RollbackTo {
-            open.note_rollback_to();
+            open.note_rollback_to(statement);
         }
         put_own(own, plan);
     }

@@ -1,8 +1,6 @@
 //! How a transaction begins: which recorded one it stands for, and what has to come before its
 //! first statement.
 
-use std::mem::take;
-
 use hindcast_order::Tx;
 use hindcast_trace::{Isolation, RequestId};
 use hindcast_wire::Status;
@@ -225,19 +223,13 @@ impl Holder {
     ) -> Result<Option<Tx>, Unplanned> {
         // Nothing of ours is needed where nothing is pinned: its own first statement takes the
         // snapshot.
-        let (mut acts_late, mut snapshot, mut wrote) = (false, None, false);
-        let (mut looks, mut recorded, mut orders) = (None, Vec::new(), Pins::default());
+        let (mut pins, mut snapshot) = (Pins::default(), None);
         if let Some(tx) = tx {
-            let mut pins = cx.pins(tx)?;
-            (orders.refused, orders.tries) = (take(&mut pins.refused), take(&mut pins.tries));
-            orders.inserts = take(&mut pins.inserts);
-            (looks, recorded) = (pins.looks, pins.statements);
-            acts_late = pins.acts_late;
-            wrote = pins.wrote;
+            pins = cx.pins(tx)?;
             snapshot = (!pins.reads_only).then_some(Own::Snapshot(tx));
             plan.hold(Ask::Snapshot(tx));
         }
-        let reads = !wrote && statements.iter().all(|one| only_reads(one));
+        let reads = !pins.wrote && statements.iter().all(|one| only_reads(one));
         let direct = any_alone(statements) || reads;
         let open = match &mut self.transaction {
             Some(open) => {
@@ -253,12 +245,12 @@ impl Holder {
                 none.insert(Open::claimed(Kind::Wrapped, claim))
             }
         };
-        open.acts_late = acts_late;
-        open.pin_orders(&orders);
-        if snapshot.is_none() || looks.is_some() {
+        open.acts_late = pins.acts_late;
+        open.pin_changed(&pins, snapshot.is_some());
+        if snapshot.is_none() || pins.looks.is_some() {
             takes_snapshot(open, statements);
         }
-        open.looks(looks.unwrap_or_default(), recorded);
+        open.looks(pins.looks.unwrap_or_default(), pins.statements);
         if let Some(snapshot) = snapshot {
             plan.own(snapshot);
         }

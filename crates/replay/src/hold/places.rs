@@ -64,6 +64,11 @@ impl Places {
         }
     }
 
+    /// Whether a statement with this hash is to come, as far as is known.
+    pub fn is_ahead(&self, hash: u64) -> bool {
+        self.recorded.is_empty() || self.place(hash).same
+    }
+
     /// The recorded statement that the `nth` one is.
     pub fn same(&self, nth: u32) -> Option<u32> {
         match self.of.get(nth as usize) {
@@ -121,5 +126,15 @@ mod tests {
         assert!(!places.is_past(4, 3) && places.is_past(5, 3));
         // Nothing is left.
         assert_eq!(places.next(6, 5), 4);
+    }
+
+    #[test]
+    fn what_has_come_as_often_as_recorded_is_not_to_come() {
+        assert!(Places::default().is_ahead(77));
+        let mut places = Places::new(vec![1, 2, 1, 3], &[1]);
+        assert!(places.is_ahead(1) && places.is_ahead(3) && !places.is_ahead(9));
+        places.note(1);
+        // 2 is behind it.
+        assert!(!places.is_ahead(1) && !places.is_ahead(2) && places.is_ahead(3));
     }
 }

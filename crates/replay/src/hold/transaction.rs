@@ -103,9 +103,11 @@ pub(super) struct Open {
     draws_by_statement: bool,
     /// A savepoint was set before its snapshot was taken, and so before anything was pinned.
     pub nested: bool,
-    /// What was pinned behind that savepoint was rolled back, or what was drawn since another one
-    /// is to be drawn again.
-    pub unpinned: bool,
+    /// The place of what came behind the last savepoint.
+    behind_savepoint: u32,
+    /// What was pinned behind the first savepoint was rolled back, or what was drawn since another
+    /// one is not to be drawn again.
+    unpinned: Option<Unpinned>,
     /// How many of its statements were sent.
     sent: u32,
     /// Which recorded statements its own stand for.
@@ -128,6 +130,15 @@ pub(super) struct Open {
     pub ghost: Option<Ghost>,
     /// The statement by which it looks for something to do, of which there is nothing for it.
     pub in_vain: Option<u32>,
+}
+
+/// What is to be pinned again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unpinned {
+    /// What is drawn from the place of the next statement on.
+    Ahead,
+    /// From this one on.
+    From(u32),
 }
 
 /// What is done outside of requests, and undone.
@@ -193,7 +204,8 @@ impl Open {
             inserts: Vec::new(),
             draws_by_statement: false,
             nested: false,
-            unpinned: false,
+            behind_savepoint: 0,
+            unpinned: None,
             sent: 0,
             places: Places::default(),
             acts_late: false,
@@ -279,11 +291,13 @@ impl Open {
         self.snapshot_at == Some(statement)
     }
 
-    /// What it tried originally, and in which order it inserted, of changed code.
-    pub fn pin_orders(&mut self, pins: &Pins) {
+    /// What statements of changed code are to do again. `is_pinned`: what they draw, too.
+    pub fn pin_changed(&mut self, pins: &Pins, is_pinned: bool) {
         self.refused.clone_from(&pins.refused);
         self.tries.clone_from(&pins.tries);
         self.inserts.clone_from(&pins.inserts);
+        self.nested &= is_pinned;
+        self.draws_by_statement = is_pinned && pins.draws_by_statement();
     }
 
     /// The recorded statement that this one is, if it is to insert in the recorded order.
@@ -308,10 +322,42 @@ impl Open {
         self.draws_by_statement = pins.draws_by_statement();
     }
 
+    /// A savepoint is set. Returns whether that is the first one, and before anything was pinned.
+    pub fn note_savepoint(&mut self, statement: &Statement) -> bool {
+        if self.claim().is_none() {
+            // All that is recorded comes behind it.
+            return !std::mem::replace(&mut self.nested, true);
+        }
+        let is_recorded = self.places.is_ahead(statement.fingerprint.hash);
+        self.behind_savepoint = self.place_of_next(statement) + u32::from(is_recorded);
+        false
+    }
+
     /// A statement rolls back to a savepoint. What is pinned and what was used of it is
-    /// transactional; what the rolled back statements drew is not.
-    pub fn note_rollback_to(&mut self) {
-        self.unpinned |= self.nested || self.draws_by_statement;
+    /// transactional; what the rolled back statements drew is not. What did not roll back
+    /// originally may draw that again.
+    pub fn note_rollback_to(&mut self, statement: &Statement) {
+        self.unpinned = match self.places.is_ahead(statement.fingerprint.hash) {
+            true if self.nested || self.draws_by_statement => Some(Unpinned::Ahead),
+            false if self.nested => Some(Unpinned::From(self.behind_savepoint)),
+            _ => self.unpinned,
+        };
+    }
+
+    /// From which recorded statement on is to be pinned again what they drew, before this statement
+    /// comes.
+    pub fn pins_again(&mut self, statement: &Statement) -> Option<u32> {
+        let unpinned = self.unpinned.take()?;
+        Some(match unpinned {
+            Unpinned::Ahead => self.place_of_next(statement),
+            Unpinned::From(place) => place,
+        })
+    }
+
+    /// The recorded statement that the next one, which is this, stands for.
+    fn place_of_next(&self, statement: &Statement) -> u32 {
+        let hash = statement.fingerprint.hash;
+        self.places.next(self.statements(), hash)
     }
 
     /// What its later statements are to see. `recorded`: the hashes of the recorded ones, if others
@@ -325,9 +371,7 @@ impl Open {
     /// for what the catalog says does not wait for it, but the next statement does: services fill
     /// caches so that all of their requests use, and let the others wait meanwhile.
     pub fn next_look(&mut self, statement: &Statement) -> Option<u32> {
-        let next = self
-            .places
-            .next(self.statements(), statement.fingerprint.hash);
+        let next = self.place_of_next(statement);
         let begun = self.looks.partition_point(|look| look.first <= next);
         let next = (self.asked.max(self.looked)..begun).next_back();
         if next.is_some() && sets_up(statement) {

@@ -17,6 +17,7 @@
 
 mod answers;
 mod changed;
+mod handed;
 mod monitor;
 mod moved;
 mod recorded;

@@ -18,6 +18,7 @@ mod copy;
 mod extended;
 #[path = "../../../wire/tests/it/support/notation.rs"]
 mod notation;
+mod savepoints;
 mod served;
 mod server;
 mod session;
