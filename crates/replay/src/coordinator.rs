@@ -40,6 +40,7 @@ use answers::InOrder;
 pub use background::{Background, GhostTurn};
 pub use look::Look;
 use moved::Moved;
+use together::OneBefore;
 pub use unexplained::Pending;
 use unexplained::Unexplained;
 
@@ -204,7 +205,7 @@ impl Coordinator {
         if opening.sets_up && matching.is_none() {
             // A connection was opened in another request than originally.
             return match opening.begun && self.may_ask_first(request) {
-                true => Claim::Later,
+                true => Claim::Later(None),
                 false => Claim::Outside,
             };
         }
@@ -219,19 +220,22 @@ impl Coordinator {
         }
         let is_of_another =
             |&tx: &Tx| self.is_too_early(request, tx) || self.is_far(request, tx, opening.hash);
-        if matching.is_none() && self.turns_out_later(request, opening) {
-            return Claim::Later;
+        let told = match self.is_one_before(request, opening) {
+            OneBefore::Open(tx) => return Claim::Later(Some(tx)),
+            OneBefore::Told(tx) => Some(tx),
+            OneBefore::No => None,
+        };
+        if matching.or(told).is_none() && self.turns_out_later(request, opening) {
+            return Claim::Later(None);
         }
-        let matching = matching
-            .filter(|tx| !(opening.reads_alone && is_of_another(tx)))
+        let matching = matching.filter(|tx| !(opening.reads_alone && is_of_another(tx)));
+        let matching = told
+            .or(matching)
             .or_else(|| self.begins_further_on(request, opening));
         if opening.reads_alone && matching.is_none() && self.reads_for_another(request, opening) {
             return Claim::Outside;
         }
-        let mut unclaimed = self.unclaimed(request);
-        let in_place = unclaimed.find(|&tx| !self.comes_unnoticed(tx));
-        drop(unclaimed);
-        let Some(tx) = matching.or(in_place) else {
+        let Some(tx) = matching.or_else(|| self.next_noticed(request)) else {
             if self.is_broken_off(request) {
                 self.steps += 1;
                 self.cut_off.insert(request.0);
@@ -291,6 +295,12 @@ impl Coordinator {
     fn opening(&self, tx: Tx) -> Option<u64> {
         let shape = self.recording.transaction(tx).shape;
         self.shapes.openings.get(&shape).copied()
+    }
+
+    /// The next transaction of the request that is known when it comes.
+    fn next_noticed(&self, request: Request) -> Option<Tx> {
+        let mut unclaimed = self.unclaimed(request);
+        unclaimed.find(|&tx| !self.comes_unnoticed(tx))
     }
 
     fn unclaimed(&self, request: Request) -> impl Iterator<Item = Tx> + '_ {

@@ -81,7 +81,7 @@ impl Context for Told {
     fn claim(&mut self, request: Option<RequestId>, opening: Opening) -> Claim {
         let request = request.map_or("none".to_owned(), |request| request.to_string());
         let claim = match self.later && opening.sets_up {
-            true => Claim::Later,
+            true => Claim::Later(None),
             false => self.claim,
         };
         self.hear(format!("claim of request {request}: {claim:?}"));
@@ -273,6 +273,7 @@ impl Session {
                     "outside" => Claim::Outside,
                     "vain" => Claim::InVain,
                     "wait" => Claim::Wait(Tx(number)),
+                    "later" => Claim::Later(Some(Tx(number))),
                     _ => panic!("no such claim: {what}"),
                 };
             }

@@ -574,10 +574,69 @@ fn a_transaction_that_writes_may_begin_with_a_read_that_it_did_not_have() {
          claim 2 BEGIN; SELECT name FROM kind
          claim 3 BEGIN; SELECT name FROM kind",
         expect![[r#"
-            claim 2 BEGIN; SELECT name FROM kind => Later
+            claim 2 BEGIN; SELECT name FROM kind => Later(None)
             claim 2 BEGIN; SELECT a FROM t => Run(Tx(1)) +1
             claim 2 BEGIN; SELECT name FROM kind => Outside
             claim 3 BEGIN; SELECT name FROM kind => Outside
+        "#]],
+    );
+}
+
+/// Its first read is in a cache, and it begins with what the one behind it begins with.
+#[test]
+fn a_transaction_that_reads_is_not_the_one_behind_it_that_begins_with_its_second_read() {
+    let recorded = "request 1 0..100
+         request 2 0..100
+         tx 2 5..8 sees 100 read-committed: BEGIN; SELECT name FROM kind; COMMIT
+         tx 1 10..20 sees 100 read-committed: BEGIN; SELECT name FROM kind; SELECT a FROM t; SELECT b FROM u; COMMIT
+         tx 1 30..40 xid 100 sees 100 read-committed: BEGIN; SELECT a FROM t; SELECT c FROM v; UPDATE t SET a = $1; COMMIT";
+    check(
+        RECORDED,
+        recorded,
+        "claim 1 BEGIN; SELECT a FROM t
+         claim 1 BEGIN; SELECT a FROM t; SELECT b FROM u
+         ended 1 statements BEGIN; SELECT a FROM t; SELECT b FROM u; COMMIT
+         claim 1 BEGIN; SELECT a FROM t
+         ended 2
+         answered 1
+         claim 2 BEGIN; SELECT name FROM kind
+         answered 2
+         settle
+         moved",
+        expect![[r#"
+            claim 1 BEGIN; SELECT a FROM t => Later(Some(Tx(1)))
+            claim 1 BEGIN; SELECT a FROM t; SELECT b FROM u => Run(Tx(1)) +1
+            ended 1 statements BEGIN; SELECT a FROM t; SELECT b FROM u; COMMIT +1
+            claim 1 BEGIN; SELECT a FROM t => Run(Tx(2)) +1
+            ended 2 +1
+            answered 1 +1
+            claim 2 BEGIN; SELECT name FROM kind => Run(Tx(0)) +1
+            answered 2 +1
+            settle
+            moved => 1× SELECT name FROM kind
+        "#]],
+    );
+    // The whole of it is in a cache.
+    check(
+        RECORDED,
+        recorded,
+        "claim 1 BEGIN; SELECT a FROM t
+         claim 1 BEGIN; SELECT a FROM t; UPDATE t SET a = 7",
+        expect![[r#"
+            claim 1 BEGIN; SELECT a FROM t => Later(Some(Tx(1)))
+            claim 1 BEGIN; SELECT a FROM t; UPDATE t SET a = 7 => Run(Tx(2)) +1
+        "#]],
+    );
+    check(
+        RECORDED,
+        recorded,
+        "claim 1 BEGIN; SELECT a FROM t
+         claim 1 BEGIN; SELECT a FROM t; SELECT a FROM t
+         claim 1 BEGIN; SELECT a FROM t; SELECT a FROM t; SELECT c FROM v",
+        expect![[r#"
+            claim 1 BEGIN; SELECT a FROM t => Later(Some(Tx(1)))
+            claim 1 BEGIN; SELECT a FROM t; SELECT a FROM t => Later(Some(Tx(1)))
+            claim 1 BEGIN; SELECT a FROM t; SELECT a FROM t; SELECT c FROM v => Run(Tx(2)) +1
         "#]],
     );
 }
