@@ -13,6 +13,7 @@
 mod answers;
 mod background;
 mod changed;
+mod let_go;
 mod look;
 mod moved;
 mod openings;
@@ -38,6 +39,7 @@ use crate::verdict::{Divergence, DivergenceKind, Position};
 pub use answers::Awaited;
 use answers::InOrder;
 pub use background::{Background, GhostTurn};
+use let_go::LetGo;
 pub use look::Look;
 use moved::Moved;
 use together::OneBefore;
@@ -66,9 +68,8 @@ pub struct Coordinator {
     /// By transaction: some session runs it or ran it.
     claimed: Vec<bool>,
     moved: Moved,
-    /// Transactions that only read, and read out of order: all else waited for what the service
-    /// did not do before.
-    let_go: BTreeSet<u32>,
+    /// What reads out of order: all else waited for what the service did not do before.
+    let_go: LetGo,
     unexplained: Unexplained,
     in_order: InOrder,
     /// Transactions begin in the order of the recording.
@@ -162,7 +163,7 @@ impl Coordinator {
         Self {
             claimed: vec![false; recording.transactions.len()],
             moved: Moved::new(&recording, &shapes),
-            let_go: BTreeSet::new(),
+            let_go: LetGo::default(),
             unexplained: Unexplained::default(),
             in_order: InOrder::default(),
             openings: None,
@@ -409,7 +410,7 @@ impl Coordinator {
         match ask {
             Ask::Stop(_) => self.how_stopped().is_none() && self.may_look(),
             Ask::Answer(tx) => self.answer_awaits(tx).is_none(),
-            Ask::Snapshot(tx) | Ask::Look(tx, _) if self.let_go.contains(&tx.0) => true,
+            Ask::Snapshot(_) | Ask::Look(..) if self.let_go.has(ask) => true,
             _ => self.rules.may(ask, &self.recording),
         }
     }
@@ -684,7 +685,7 @@ impl Coordinator {
     /// As long as this has not changed, no answer of [`Coordinator::may`] has.
     pub fn frontier(&self) -> (Frontier, u64) {
         let openings = self.openings.as_ref().map_or(0, Openings::passed);
-        let others = self.reads_let_go() + self.in_order.moved() + openings as u64;
+        let others = self.let_go.count() + self.in_order.moved() + openings as u64;
         (self.rules.frontier(), others)
     }
 

@@ -56,6 +56,12 @@ impl Context for ServiceContext {
     fn commits_freely(&self, tx: Tx) -> bool {
         self.shared.monitor.commits_freely(tx)
     }
+    fn asks_to_see(&mut self, ask: Ask) {
+        self.shared.monitor.with(|c| c.asks_to_see(ask));
+    }
+    fn sees_present(&mut self, ask: Ask) -> bool {
+        self.shared.monitor.with(|c| c.sees_present(ask))
+    }
     fn took_snapshot(&mut self, tx: Tx) {
         self.shared.monitor.with(|c| c.took_snapshot(tx));
     }

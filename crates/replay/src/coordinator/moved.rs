@@ -360,25 +360,6 @@ impl Coordinator {
         self.moved.late.push((request, tx));
     }
 
-    /// The first that waits and only reads goes on. A service makes what all
-    /// of its requests need under a lock of its own, whichever comes first, and asks the database
-    /// meanwhile. Originally it was another one. This one waits for that in the schedule now, and
-    /// that one for the lock. What it reads is compared as ever.
-    fn let_read_go(&mut self, waiting: &[Ask]) {
-        let reads = |ask: &Ask| matches!(ask, Ask::Snapshot(_) | Ask::Look(..));
-        let all = waiting.iter().filter(|ask| reads(ask)).map(|ask| ask.tx());
-        let is_one = |tx: &Tx| self.only_reads(*tx) && !self.let_go.contains(&tx.0);
-        if let Some(first) = all.filter(is_one).min() {
-            self.steps += 1;
-            self.let_go.insert(first.0);
-        }
-    }
-
-    /// How many transactions read out of order.
-    pub fn reads_let_go(&self) -> u64 {
-        self.let_go.len() as u64
-    }
-
     /// A transaction was served, but for reads that may have moved.
     pub(super) fn served_otherwise(&mut self, tx: Tx, moved: MovedReads) {
         let MovedReads { same, gone, new } = moved;

@@ -12,7 +12,7 @@ use super::Unreadable;
 use super::pins::Pins;
 use super::sent::SentAll;
 use super::served::Answered;
-use crate::transaction::{Claim, Ended, Looking, MovedReads, Opening, Stop, Stopped};
+use crate::transaction::{Ask, Claim, Ended, Looking, MovedReads, Opening, Stop, Stopped};
 
 /// Who knows the recording and the schedule.
 pub trait Context {
@@ -27,6 +27,13 @@ pub trait Context {
     fn alone(&self) -> Option<RequestId>;
     /// The transaction, which is one batch, need not be held at its commit.
     fn commits_freely(&self, _tx: Tx) -> bool {
+        false
+    }
+    /// A statement that only reads, and takes a snapshot of its own, asks for this, and is the only
+    /// one that is sent when it is permitted.
+    fn asks_to_see(&mut self, _ask: Ask) {}
+    /// It is permitted: whether the statement sees the present instead of what it saw.
+    fn sees_present(&mut self, _ask: Ask) -> bool {
         false
     }
     fn took_snapshot(&mut self, tx: Tx);

@@ -515,6 +515,9 @@ impl Replay {
                     .collect();
                 coordinator.nothing_moves(&asks);
             }
+            "asks-to-see" => coordinator.asks_to_see(Ask::Snapshot(tx())),
+            "sees-present" => return coordinator.sees_present(Ask::Snapshot(tx())).to_string(),
+            "counts-let-go" => return coordinator.reads_let_go().to_string(),
             "withhold" => coordinator.withhold(tx()),
             "gave" => coordinator.gave_answer(tx()),
             "awaits" => return format!("{:?}", coordinator.answer_awaits(tx())),

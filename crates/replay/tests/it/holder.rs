@@ -18,6 +18,7 @@ mod copy;
 mod extended;
 #[path = "../../../wire/tests/it/support/notation.rs"]
 mod notation;
+mod present;
 mod served;
 mod server;
 mod session;
@@ -52,6 +53,8 @@ const TRACE_PREFIX: u64 = 0xaa;
 struct Told {
     claim: Claim,
     later: bool,
+    /// What reads and waits goes on as it is, since nothing else does.
+    present: bool,
     pins: Pins,
     recorded: Option<Answered>,
     /// What the client of a ghost sent.
@@ -113,6 +116,9 @@ impl Context for Told {
     }
     fn commits_freely(&self, _tx: Tx) -> bool {
         self.free
+    }
+    fn sees_present(&mut self, _ask: Ask) -> bool {
+        std::mem::take(&mut self.present)
     }
     fn took_snapshot(&mut self, tx: Tx) {
         self.hear(format!("{} took its snapshot", tx.0));
@@ -220,6 +226,7 @@ impl Session {
             told: Told {
                 claim: Claim::Run(Tx(3)),
                 later: false,
+                present: false,
                 pins: Pins::default(),
                 recorded: None,
                 ghost: None,
@@ -314,6 +321,8 @@ impl Session {
             }
             // What asks the catalog at the beginning of a transaction does not tell which it is.
             "later" => self.told.later = true,
+            // What reads sees the present next time.
+            "present" => self.told.present = true,
             // The recording cannot be read from here on.
             "unreadable" => self.told.unreadable = true,
             // The next cancelled statement was cancelled by us.

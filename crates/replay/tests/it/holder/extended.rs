@@ -589,62 +589,6 @@ fn under_read_committed_later_statements_are_held_before_they_are_bound() {
     );
 }
 
-/// It is one of two, and waits for what the first of them waits for.
-#[test]
-fn what_is_known_later_waits_for_what_it_may_be() {
-    check(
-        "@ claim later 2
-         @ pins read-committed looks=2-2 recorded=BEGIN;SELECT_a_FROM_t;UPDATE_t_SET_a_=_1;COMMIT
-         > Q BEGIN {5}
-         > P - SELECT a FROM t | B - - | E - | S
-         @ claim run 3
-         > P - UPDATE t SET a = 1 | B - - 1 | E - | S
-         > Q COMMIT",
-        expect![[r#"
-            » Q BEGIN
-            « C BEGIN
-            « Z T
-            ! claim of request 5: Later(Some(Tx(2)))
-            ! claim of request 5: Later(Some(Tx(2)))
-            ? snapshot of 2
-            » [writable*]
-            » P - SELECT a FROM t
-            » H
-            « 1
-            ? snapshot of 2
-            » B - -
-            » E -
-            » S
-            « 2
-            « D x
-            « C SELECT 1
-            « Z T
-            ! claim of request 5: Run(Tx(3))
-            ? snapshot of 3
-            ! 3 took its snapshot
-            » [snapshot*]
-            ? look 0 of 3
-            » P - UPDATE t SET a = 1
-            » B - - 1
-            » E -
-            » S
-            ! 3 took its snapshot
-            « 1
-            « 2
-            ! 3 is through with look 0
-            « C UPDATE 1
-            « Z T
-            ! 3 ran
-            ? commit of 3
-            » Q COMMIT
-            ! in None
-            ! Run(Tx(3)) committed, shape b880a140, digest d8ed06a6, 1 rows
-            « C COMMIT
-            « Z I
-        "#]],
-    );
-}
-
 /// Its driver knew the types then, and asks for them now.
 #[test]
 fn what_a_driver_asks_for_itself_does_not_tell_which_transaction_it_is() {
