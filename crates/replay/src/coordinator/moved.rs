@@ -181,6 +181,11 @@ fn read_by(reads: &HashSet<u64>, recording: &Recording, shapes: &Shapes) -> Hash
 }
 
 impl Coordinator {
+    /// These statements came, in a transaction that stands for none.
+    pub fn came(&mut self, statements: &[u64]) {
+        statements.iter().for_each(|&one| self.moved.came(one));
+    }
+
     /// Whether a statement that reads and was recorded, but in no transaction of this request that
     /// is still to come, is one that another request did.
     pub(super) fn reads_for_another(&mut self, request: Request, opening: Opening<'_>) -> bool {

@@ -490,6 +490,8 @@ impl Holder {
                 cx.took_snapshot(tx);
             }
             cx.ended(claim, open.into_ended());
+        } else {
+            cx.came(open.hashes());
         }
     }
 
@@ -742,8 +744,9 @@ impl Holder {
             server::ready_for_query(self.withheld.wire(out), Status::Idle);
         }
         cx.entered(None);
-        if let Some(claim) = open.followed() {
-            cx.ended(claim, open.into_ended());
+        match open.followed() {
+            Some(claim) => cx.ended(claim, open.into_ended()),
+            None => cx.came(open.hashes()),
         }
     }
 }

@@ -515,6 +515,7 @@ impl Replay {
                     .collect();
                 coordinator.nothing_moves(&asks);
             }
+            "came" => coordinator.came(&hashes(rest)),
             "asks-to-see" => coordinator.asks_to_see(Ask::Snapshot(tx())),
             "sees-present" => return coordinator.sees_present(Ask::Snapshot(tx())).to_string(),
             "counts-let-go" => return coordinator.reads_let_go().to_string(),

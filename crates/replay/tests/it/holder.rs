@@ -147,6 +147,9 @@ impl Context for Told {
         }
         self.hear(said);
     }
+    fn came(&mut self, statements: &[u64]) {
+        self.hear(format!("{} statements of none", statements.len()));
+    }
     fn served(&mut self, tx: Tx, complete: bool, moved: MovedReads) {
         let how = if complete { "whole" } else { "in part" };
         let reads = match (moved.gone.len(), moved.new.len()) {

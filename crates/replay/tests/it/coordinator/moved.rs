@@ -524,6 +524,30 @@ fn a_read_in_a_transaction_moves_likewise() {
     );
 }
 
+/// All of its statements have come, and not only the one that it begins with.
+#[test]
+fn a_read_moves_out_of_a_transaction_into_one_that_stands_for_none() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         request 2 0..100
+         tx 1 10..20 xid 100 sees 100: BEGIN; SELECT name FROM kind; SELECT a FROM u; UPDATE t SET a = $1; COMMIT
+         tx 2 50..60 xid 101 sees 101: BEGIN; UPDATE t SET a = $1; COMMIT",
+        "ended 0 statements BEGIN; UPDATE t SET a = 1; COMMIT
+         claim none BEGIN; SELECT name FROM kind
+         came BEGIN; SELECT name FROM kind; SELECT a FROM u; COMMIT
+         settle
+         moved",
+        expect![[r#"
+            ended 0 statements BEGIN; UPDATE t SET a = 1; COMMIT +1
+            claim none BEGIN; SELECT name FROM kind => Outside
+            came BEGIN; SELECT name FROM kind; SELECT a FROM u; COMMIT
+            settle
+            moved => 1× SELECT a FROM u, 1× SELECT name FROM kind
+        "#]],
+    );
+}
+
 /// An ORM has one transaction for all of a request. Which reads it begins with depends on what is
 /// in a cache.
 #[test]
