@@ -14,6 +14,7 @@ mod answers;
 mod background;
 mod changed;
 mod handed;
+mod let_go;
 mod look;
 mod moved;
 mod openings;
@@ -41,8 +42,10 @@ pub use answers::Awaited;
 use answers::InOrder;
 pub use background::{Background, GhostTurn};
 use handed::Handed;
+use let_go::LetGo;
 pub use look::Look;
 use moved::Moved;
+use together::OneBefore;
 pub use unexplained::Pending;
 use unexplained::Unexplained;
 
@@ -69,9 +72,8 @@ pub struct Coordinator {
     claimed: Vec<bool>,
     moved: Moved,
     handed: Handed,
-    /// Transactions that only read, and read out of order: all else waited for what the service
-    /// did not do before.
-    let_go: BTreeSet<u32>,
+    /// What reads out of order: all else waited for what the service did not do before.
+    let_go: LetGo,
     unexplained: Unexplained,
     in_order: InOrder,
     /// Transactions begin in the order of the recording.
@@ -166,7 +168,7 @@ impl Coordinator {
             claimed: vec![false; recording.transactions.len()],
             moved: Moved::new(&recording, &shapes),
             handed: Handed::of(&recording),
-            let_go: BTreeSet::new(),
+            let_go: LetGo::default(),
             unexplained: Unexplained::default(),
             in_order: InOrder::default(),
             openings: None,
@@ -209,7 +211,7 @@ impl Coordinator {
         if opening.sets_up && matching.is_none() {
             // A connection was opened in another request than originally.
             return match opening.begun && self.may_ask_first(request) {
-                true => Claim::Later,
+                true => Claim::Later(None),
                 false => Claim::Outside,
             };
         }
@@ -224,19 +226,22 @@ impl Coordinator {
         }
         let is_of_another =
             |&tx: &Tx| self.is_too_early(request, tx) || self.is_far(request, tx, opening.hash);
-        if matching.is_none() && self.turns_out_later(request, opening) {
-            return Claim::Later;
+        let told = match self.is_one_before(request, opening) {
+            OneBefore::Open(tx) => return Claim::Later(Some(tx)),
+            OneBefore::Told(tx) => Some(tx),
+            OneBefore::No => None,
+        };
+        if matching.or(told).is_none() && self.turns_out_later(request, opening) {
+            return Claim::Later(None);
         }
-        let matching = matching
-            .filter(|tx| !(opening.reads_alone && is_of_another(tx)))
+        let matching = matching.filter(|tx| !(opening.reads_alone && is_of_another(tx)));
+        let matching = told
+            .or(matching)
             .or_else(|| self.begins_further_on(request, opening));
         if opening.reads_alone && matching.is_none() && self.reads_for_another(request, opening) {
             return Claim::Outside;
         }
-        let mut unclaimed = self.unclaimed(request);
-        let in_place = unclaimed.find(|&tx| !self.comes_unnoticed(tx));
-        drop(unclaimed);
-        let Some(tx) = matching.or(in_place) else {
+        let Some(tx) = matching.or_else(|| self.next_noticed(request)) else {
             if self.is_broken_off(request) {
                 self.steps += 1;
                 self.cut_off.insert(request.0);
@@ -296,6 +301,12 @@ impl Coordinator {
     fn opening(&self, tx: Tx) -> Option<u64> {
         let shape = self.recording.transaction(tx).shape;
         self.shapes.openings.get(&shape).copied()
+    }
+
+    /// The next transaction of the request that is known when it comes.
+    fn next_noticed(&self, request: Request) -> Option<Tx> {
+        let mut unclaimed = self.unclaimed(request);
+        unclaimed.find(|&tx| !self.comes_unnoticed(tx))
     }
 
     fn unclaimed(&self, request: Request) -> impl Iterator<Item = Tx> + '_ {
@@ -404,7 +415,7 @@ impl Coordinator {
         match ask {
             Ask::Stop(_) => self.how_stopped().is_none() && self.may_look(),
             Ask::Answer(tx) => self.answer_awaits(tx).is_none(),
-            Ask::Snapshot(tx) | Ask::Look(tx, _) if self.let_go.contains(&tx.0) => true,
+            Ask::Snapshot(_) | Ask::Look(..) if self.let_go.has(ask) => true,
             _ => self.rules.may(ask, &self.recording),
         }
     }
@@ -670,7 +681,7 @@ impl Coordinator {
     /// As long as this has not changed, no answer of [`Coordinator::may`] has.
     pub fn frontier(&self) -> (Frontier, u64) {
         let openings = self.openings.as_ref().map_or(0, Openings::passed);
-        let others = self.reads_let_go() + self.in_order.moved() + openings as u64;
+        let others = self.let_go.count() + self.in_order.moved() + openings as u64;
         (self.rules.frontier(), others)
     }
 

@@ -56,6 +56,12 @@ impl Context for ServiceContext {
     fn commits_freely(&self, tx: Tx) -> bool {
         self.shared.monitor.commits_freely(tx)
     }
+    fn asks_to_see(&mut self, ask: Ask) {
+        self.shared.monitor.with(|c| c.asks_to_see(ask));
+    }
+    fn sees_present(&mut self, ask: Ask) -> bool {
+        self.shared.monitor.with(|c| c.sees_present(ask))
+    }
     fn took_snapshot(&mut self, tx: Tx) {
         self.shared.monitor.with(|c| c.took_snapshot(tx));
     }
@@ -71,6 +77,9 @@ impl Context for ServiceContext {
     fn ended(&mut self, claim: Claim, ended: Ended) {
         self.shared.monitor.with(|c| c.ended(claim, &ended));
         self.shared.settle_results(false);
+    }
+    fn came(&mut self, statements: &[u64]) {
+        self.shared.monitor.with(|c| c.came(statements));
     }
     fn served(&mut self, tx: Tx, complete: bool, moved: MovedReads) {
         self.shared.monitor.with(|c| c.served(tx, complete, moved));

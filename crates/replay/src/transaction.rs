@@ -126,8 +126,9 @@ pub enum Claim {
     /// It belongs to no request, and will do this ghost when that can come. It is asked again then,
     /// or when nothing moves.
     Wait(Tx),
-    /// Not known yet: what its driver asks for itself comes first. The next statement tells.
-    Later,
+    /// Not known yet: what its driver asks for itself comes first, or what is in several. The next
+    /// statement tells. It may be this one, and waits until that may look.
+    Later(Option<Tx>),
 }
 
 /// The statement that makes a transaction take its snapshot.
@@ -143,6 +144,8 @@ pub struct Opening<'a> {
     pub reads_alone: bool,
     /// The client has begun its transaction, so more may follow.
     pub begun: bool,
+    /// Of what came before it in its transaction, which was answered [`Claim::Later`].
+    pub earlier: &'a [u64],
     /// With which values it runs, where they are known: see
     /// [`values_of`](hindcast_wire::values_of).
     pub values: Option<u64>,

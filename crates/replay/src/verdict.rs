@@ -301,7 +301,8 @@ pub enum Remark {
         statement: String,
         times: u64,
     },
-    /// Transactions that only read went on out of order, since nothing else would have moved.
+    /// Transactions, or statements of them, that only read went on out of order, since nothing else
+    /// would have moved.
     ReadsLetGo {
         transactions: u64,
     },

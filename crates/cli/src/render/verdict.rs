@@ -522,7 +522,7 @@ fn remark(remark: &Remark) -> String {
         }
         Remark::OutsideWriteUndone { statement, times } => write_undone(statement, *times),
         Remark::ReadsLetGo { transactions } => format!(
-            "{} that only read went on out of order: another request waited for them within the service, and they for it. What they read is compared",
+            "{} read out of order: another request waited for them within the service, and they for it. What they read is compared",
             count(*transactions, "transaction")
         ),
         Remark::CallNotRecorded { what, times } => call_not_recorded(what, *times),

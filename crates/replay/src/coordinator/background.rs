@@ -212,7 +212,7 @@ impl Coordinator {
         if opening.sets_up {
             let may_be_ghost = self.does_ghosts() && self.background.may_ask_before;
             return match opening.begun && may_be_ghost {
-                true => Claim::Later,
+                true => Claim::Later(None),
                 false => Claim::Outside,
             };
         }

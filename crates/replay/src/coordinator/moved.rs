@@ -187,6 +187,11 @@ fn read_by(reads: &HashSet<u64>, recording: &Recording, shapes: &Shapes) -> Hash
 }
 
 impl Coordinator {
+    /// These statements came, in a transaction that stands for none.
+    pub fn came(&mut self, statements: &[u64]) {
+        statements.iter().for_each(|&one| self.moved.came(one));
+    }
+
     /// Whether a statement that reads and was recorded, but in no transaction of this request that
     /// is still to come, is one that another request did.
     pub(super) fn reads_for_another(&mut self, request: Request, opening: Opening<'_>) -> bool {
@@ -368,25 +373,6 @@ impl Coordinator {
     /// A transaction has come, and reads that were over before it began have not, and still will.
     pub(super) fn await_late(&mut self, request: Request, tx: Tx) {
         self.moved.late.push((request, tx));
-    }
-
-    /// The first that waits and only reads goes on. A service makes what all
-    /// of its requests need under a lock of its own, whichever comes first, and asks the database
-    /// meanwhile. Originally it was another one. This one waits for that in the schedule now, and
-    /// that one for the lock. What it reads is compared as ever.
-    fn let_read_go(&mut self, waiting: &[Ask]) {
-        let reads = |ask: &Ask| matches!(ask, Ask::Snapshot(_) | Ask::Look(..));
-        let all = waiting.iter().filter(|ask| reads(ask)).map(|ask| ask.tx());
-        let is_one = |tx: &Tx| self.only_reads(*tx) && !self.let_go.contains(&tx.0);
-        if let Some(first) = all.filter(is_one).min() {
-            self.steps += 1;
-            self.let_go.insert(first.0);
-        }
-    }
-
-    /// How many transactions read out of order.
-    pub fn reads_let_go(&self) -> u64 {
-        self.let_go.len() as u64
     }
 
     /// A transaction was served, but for reads that may have moved.

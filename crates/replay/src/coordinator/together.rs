@@ -4,9 +4,69 @@
 use hindcast_order::{Request, Tx};
 
 use super::Coordinator;
+use crate::recording::Fate;
 use crate::transaction::Opening;
 
+/// Whether a transaction is a reading one of its request that begins further on than it did, or the
+/// one behind that, which begins so and writes.
+///
+/// ```text
+///   recorded   read a, b, c     read b, write
+///   replayed   read b, c: another request has filled the cache that a is from
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OneBefore {
+    /// There are no such two.
+    No,
+    /// Both have what came so far. The first one is this.
+    Open(Tx),
+    /// Only this one of them has it.
+    Told(Tx),
+}
+
 impl Coordinator {
+    /// Where the first reads of a transaction do not come, what it begins with may be what a later
+    /// one begins with that writes. What only one of the two has tells them apart, where each
+    /// statement has a snapshot of its own.
+    pub(super) fn is_one_before(&self, request: Request, opening: Opening<'_>) -> OneBefore {
+        let reads = |hash: &u64| self.shapes.read(*hash).is_some();
+        if !opening.begun || !reads(&opening.hash) {
+            return OneBefore::No;
+        }
+        let came: Vec<u64> = opening.earlier.iter().copied().filter(reads).collect();
+        let came = || came.iter().copied().chain([opening.hash]);
+        let shape = |tx: Tx| self.recording.transaction(tx).shape;
+        let is_free = |tx: &Tx| {
+            let recorded = self.recording.transaction(*tx);
+            recorded.is_read_committed() && recorded.fate == Fate::Committed
+        };
+        let begins_so = |tx: &Tx| came().any(|hash| self.opening(*tx) == Some(hash));
+        let writes = |tx: &Tx| self.shapes.is_begun_to_write(shape(*tx)) && is_free(tx);
+        let Some(writer) = self
+            .unclaimed(request)
+            .find(|tx| writes(tx) && begins_so(tx))
+        else {
+            return OneBefore::No;
+        };
+        let has = |tx: Tx, hash: u64| {
+            let statements = self.shapes.statements(shape(tx));
+            statements.is_some_and(|all| all.contains(&hash))
+        };
+        let further_on = |tx: &Tx| {
+            let is_one = is_free(tx) && self.only_reads(*tx) && !begins_so(tx);
+            is_one && came().any(|hash| has(*tx, hash))
+        };
+        let Some(reader) = self.over_before(request, writer).find(further_on) else {
+            return OneBefore::No;
+        };
+        let only = |one: Tx, other: Tx| came().any(|hash| has(one, hash) && !has(other, hash));
+        match (only(reader, writer), only(writer, reader)) {
+            (true, false) => OneBefore::Told(reader),
+            (_, true) => OneBefore::Told(writer),
+            (false, false) => OneBefore::Open(reader),
+        }
+    }
+
     /// The first that begins with the statement, or the one of those with its values. What was a
     /// statement by itself is no transaction that its client has begun.
     pub(super) fn matching(&self, request: Request, opening: Opening<'_>) -> Option<Tx> {

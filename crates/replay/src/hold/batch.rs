@@ -155,6 +155,7 @@ impl Holder {
             self.end_implicit(&mut plan);
         }
         self.unsynced = false;
+        plan.reads_once = reads_once(&statements);
         let first = statements.iter().find(|one| one.takes_snapshot);
         let values = first
             .map(|first| Values::of(first, None))
@@ -216,6 +217,7 @@ impl Holder {
         let last = batch.messages.last().expect("the batch has its end");
         let synced = last.frame.tag() == client::SYNC;
         let mut plan = Plan::default();
+        plan.reads_once = reads_once(&statements);
         let mut serve_from = None;
         if self.transaction.is_none() && !statements.first().is_some_and(|first| begins(first)) {
             if statements.iter().any(|statement| statement.takes_snapshot) {
@@ -402,9 +404,9 @@ impl Holder {
 
     /// What the statement that comes next is to see, if that is not what the one before it saw.
     fn next_look(&mut self, statement: &Statement) -> Option<Ask> {
-        let open = self.transaction.as_mut()?;
-        let tx = open.run().filter(|_| self.status != Status::Failed)?;
-        open.next_look(statement).map(|look| Ask::Look(tx, look))
+        let is_failed = self.status == Status::Failed;
+        let open = self.transaction.as_mut().filter(|_| !is_failed)?;
+        open.next_look(statement)
     }
 
     /// Plans statements of ours without which the one that comes next would do something else.
@@ -687,6 +689,12 @@ fn before_commit(open: &Open, claim: Claim) -> Vec<Step> {
 fn is_plain(statement: &Statement) -> bool {
     use sql::Kind::{Delete, Insert, Merge, Select, Update};
     matches!(statement.kind, Select | Insert | Update | Delete | Merge)
+}
+
+/// Whether one of these statements looks, and does nothing but read.
+fn reads_once(statements: &[&Statement]) -> bool {
+    let mut looking = statements.iter().filter(|one| one.takes_snapshot);
+    looking.next().is_some_and(|one| only_reads(one)) && looking.next().is_none()
 }
 
 fn begins(statement: &Statement) -> bool {

@@ -12,7 +12,7 @@ use super::Unreadable;
 use super::pins::Pins;
 use super::sent::SentAll;
 use super::served::Answered;
-use crate::transaction::{Claim, Ended, Looking, MovedReads, Opening, Stop, Stopped};
+use crate::transaction::{Ask, Claim, Ended, Looking, MovedReads, Opening, Stop, Stopped};
 
 /// Who knows the recording and the schedule.
 pub trait Context {
@@ -29,6 +29,13 @@ pub trait Context {
     fn commits_freely(&self, _tx: Tx) -> bool {
         false
     }
+    /// A statement that only reads, and takes a snapshot of its own, asks for this, and is the only
+    /// one that is sent when it is permitted.
+    fn asks_to_see(&mut self, _ask: Ask) {}
+    /// It is permitted: whether the statement sees the present instead of what it saw.
+    fn sees_present(&mut self, _ask: Ask) -> bool {
+        false
+    }
     fn took_snapshot(&mut self, tx: Tx);
     /// The statements of its look with this number were answered.
     fn looked(&mut self, tx: Tx, nth: u32);
@@ -36,6 +43,8 @@ pub trait Context {
     /// All but the commit is done, or what is done next may wait for another transaction's commit.
     fn ran(&mut self, tx: Tx);
     fn ended(&mut self, claim: Claim, ended: Ended);
+    /// The same of one that stands for none: these statements have come.
+    fn came(&mut self, _statements: &[u64]) {}
     fn served(&mut self, tx: Tx, complete: bool, moved: MovedReads);
     fn lost(&mut self, claim: Claim, ended: Ended);
     /// The transaction of [`HoldOptions::stop`] is there, and goes no further.

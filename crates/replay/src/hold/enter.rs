@@ -10,7 +10,7 @@ use hindcast_wire::sql::{self, Company, Statement};
 use super::names::Values;
 use super::own::Own;
 use super::pins::Pins;
-use super::plan::Plan;
+use super::plan::{Plan, Step};
 use super::transaction::{Kind, Open};
 use super::{Code, Context, Holder, Unplanned};
 use crate::setup::{asks_catalog, sets_up};
@@ -75,7 +75,7 @@ impl Holder {
         let claim = cx.claim(request, claimed);
         let like = changes_quietly(opening).then(|| cx.done_like(claim, claimed));
         let changed = self.options.code != Code::Recorded;
-        if changed && !matches!(claim, Claim::Later | Claim::Wait(_)) {
+        if changed && !matches!(claim, Claim::Later(_) | Claim::Wait(_)) {
             cx.entered(Some(claim));
         }
         let served = self.enter_as(claim, opening, statements, cx, plan)?;
@@ -101,7 +101,11 @@ impl Holder {
                 self.awaited = Some(tx);
                 Err(Unplanned::Wait(Ask::Ghost(tx)))
             }
-            Claim::Later => Ok(self.enter_later(plan)),
+            Claim::Later(perhaps) => {
+                plan.steps
+                    .extend(perhaps.map(|tx| Step::Hold(Ask::Snapshot(tx))));
+                Ok(self.enter_later(plan))
+            }
             Claim::Serve(tx) => {
                 if self.transaction.is_some() {
                     plan.own(Own::Rollback);
@@ -125,8 +129,8 @@ impl Holder {
         }
     }
 
-    /// What a driver asks for itself comes first, and which transaction this is turns out behind
-    /// that. Then it is too late to say that it may write.
+    /// What a driver asks for itself comes first, or what several transactions read, and which one
+    /// this is turns out behind that. Then it is too late to say that it may write.
     fn enter_later(&mut self, plan: &mut Plan) -> Option<Tx> {
         let recorded = self.options.code == Code::Recorded;
         let open = self.transaction.as_mut();
@@ -140,7 +144,7 @@ impl Holder {
 
     /// What tells which transaction statements are of, of which `first` is the first that takes a
     /// snapshot: the first that is not what a driver asks for itself.
-    fn opening<'a>(&self, statements: &[&'a Statement], first: &'a Statement) -> Opening<'a> {
+    fn opening<'a>(&'a self, statements: &[&'a Statement], first: &'a Statement) -> Opening<'a> {
         let is_own = |one: &&&Statement| one.takes_snapshot && !asks_catalog(one);
         let opening = statements.iter().find(is_own).map_or(first, |one| one);
         let is_alone = self.transaction.is_none() && statements.len() == 1;
@@ -150,6 +154,7 @@ impl Holder {
             sets_up: sets_up(opening),
             reads_alone: is_alone && only_reads(opening),
             begun: self.transaction.is_some(),
+            earlier: self.transaction.as_ref().map_or(&[], Open::hashes),
             values: None,
             each_value: &[],
             may_wait: false,

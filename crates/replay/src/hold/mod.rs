@@ -175,6 +175,8 @@ pub struct Holder {
     /// A statement outside any request that is being answered, for the message should it be
     /// refused.
     outside: Option<String>,
+    /// What a statement that only reads asked for, and sees when that is permitted.
+    asked: Option<Ask>,
     /// The ghost that the next batch waits for, or has waited for.
     awaited: Option<Tx>,
     withheld: Withheld,
@@ -204,6 +206,7 @@ impl Holder {
             unsynced: false,
             split: None,
             outside: None,
+            asked: None,
             awaited: None,
             withheld: Withheld::default(),
         }
@@ -260,6 +263,12 @@ impl Holder {
     pub fn on_permission(&mut self, out: &mut Wires, cx: &mut impl Context) -> Next {
         if let Session::Waiting(_) = self.session {
             self.session.with_plan(Session::Running);
+        }
+        if let Some(ask) = self.asked.take()
+            && cx.sees_present(ask)
+            && let Some(open) = &mut self.transaction
+        {
+            open.present_look(ask);
         }
         self.advance(out, cx)
     }
@@ -481,6 +490,8 @@ impl Holder {
                 cx.took_snapshot(tx);
             }
             cx.ended(claim, open.into_ended());
+        } else {
+            cx.came(open.hashes());
         }
     }
 
@@ -605,6 +616,7 @@ impl Holder {
             }
             Step::Hold(ask) => {
                 self.skip(ask, cx);
+                self.asks_to_see(ask, cx);
                 self.session.with_plan(Session::Waiting);
                 return Ok(Advance::Stop(Next::Wait(ask)));
             }
@@ -636,12 +648,25 @@ impl Holder {
                 open.skip_to(nth).for_each(|nth| cx.looked(tx, nth));
             }
             // What takes a lock looks at nothing, and may have to come behind who looks later.
+            Ask::Commit(tx) if open.asks_again() && open.skip_snapshot() => cx.took_snapshot(tx),
             Ask::Lock(tx, statement)
                 if open.takes_snapshot_at(statement) && open.skip_snapshot() =>
             {
                 cx.took_snapshot(tx);
             }
             _ => {}
+        }
+    }
+
+    /// A step is asked for: it may be what a statement is to see that only reads.
+    fn asks_to_see(&mut self, ask: Ask, cx: &mut impl Context) {
+        let reads = self.session.plan().is_some_and(|plan| plan.reads_once);
+        let open = self.transaction.as_ref();
+        let is_own = open.is_some_and(|open| open.kind == Kind::Explicit && open.run().is_some());
+        let looks = matches!(ask, Ask::Snapshot(_) | Ask::Look(..));
+        if reads && is_own && looks && self.options.code == Code::Recorded {
+            self.asked = Some(ask);
+            cx.asks_to_see(ask);
         }
     }
 
@@ -719,8 +744,9 @@ impl Holder {
             server::ready_for_query(self.withheld.wire(out), Status::Idle);
         }
         cx.entered(None);
-        if let Some(claim) = open.followed() {
-            cx.ended(claim, open.into_ended());
+        match open.followed() {
+            Some(claim) => cx.ended(claim, open.into_ended()),
+            None => cx.came(open.hashes()),
         }
     }
 }

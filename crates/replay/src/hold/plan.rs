@@ -56,6 +56,8 @@ pub(super) struct Plan {
     expect: Vec<(Expect, Owner)>,
     /// The session is read-only while this is carried out, and was not before.
     pub secluded: bool,
+    /// Of its statements one looks, and does nothing but read.
+    pub reads_once: bool,
     /// A commit of ours may be sent before its statements are answered.
     pub commits_at_once: bool,
 }

@@ -18,7 +18,7 @@ use crate::learned::Results;
 use crate::looks::Stretch;
 use crate::setup::{asks_catalog, sets_up};
 use crate::shapes::{may_be_aside, only_reads};
-use crate::transaction::{Claim, Ended, EndedAs, Looking};
+use crate::transaction::{Ask, Claim, Ended, EndedAs, Looking};
 use crate::transcript::Transcript;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +93,8 @@ pub(super) struct Open {
     looks: Vec<Stretch>,
     asked: usize,
     looked: usize,
+    /// What its first statement saw is still to be asked for: that one saw the present.
+    asks_again: bool,
     /// Its statements that try for an advisory lock in vain.
     pub refused: Vec<u32>,
     /// Of changed code: all that originally tried, by place and hash.
@@ -199,6 +201,7 @@ impl Open {
             looks: Vec::new(),
             asked: 0,
             looked: 0,
+            asks_again: false,
             refused: Vec::new(),
             tries: Vec::new(),
             inserts: Vec::new(),
@@ -367,18 +370,38 @@ impl Open {
         self.places = Places::new(recorded, &self.statements);
     }
 
-    /// The look that begins with the statement that is sent next, or with one before it. What asks
+    /// What the statement that is sent next is to see: the look that begins with it, or with one
+    /// before it, or what the transaction saw first if that was not asked for. What asks
     /// for what the catalog says does not wait for it, but the next statement does: services fill
     /// caches so that all of their requests use, and let the others wait meanwhile.
-    pub fn next_look(&mut self, statement: &Statement) -> Option<u32> {
+    pub fn next_look(&mut self, statement: &Statement) -> Option<Ask> {
+        let tx = self.run()?;
         let next = self.place_of_next(statement);
         let begun = self.looks.partition_point(|look| look.first <= next);
         let next = (self.asked.max(self.looked)..begun).next_back();
-        if next.is_some() && sets_up(statement) {
+        if (next.is_some() || self.asks_again) && sets_up(statement) {
             return None;
         }
         self.asked = begun.max(self.asked);
-        next.map(|nth| nth as u32)
+        let again = std::mem::take(&mut self.asks_again);
+        let first = again.then_some(Ask::Snapshot(tx));
+        next.map(|nth| Ask::Look(tx, nth as u32)).or(first)
+    }
+
+    /// The statement that was to see this sees the present, and the next one is to see it.
+    pub fn present_look(&mut self, ask: Ask) {
+        match ask {
+            Ask::Look(_, nth) => self.asked = self.asked.min(nth as usize),
+            _ => {
+                self.snapshot_at = self.snapshot_at.map(|at| at + 1);
+                self.asks_again = self.snapshot_at.is_some();
+            }
+        }
+    }
+
+    /// Whether what it saw first is still to be asked for, though it has looked.
+    pub fn asks_again(&self) -> bool {
+        self.asks_again
     }
 
     /// A later look begins. Returns whether the snapshot was to be taken by a statement that has

@@ -422,8 +422,10 @@ impl Replay {
             "claim" => {
                 let script = Script::of(second.as_bytes(), Dialect::default());
                 let is_opening = |one: &&Statement| one.takes_snapshot;
-                let opening = script.statements.iter().find(is_opening);
-                let opening = opening.expect("it takes a snapshot");
+                let mut looking = script.statements.iter().filter(is_opening);
+                // What came before it did not tell which one it is.
+                let opening = looking.next_back().expect("it takes a snapshot");
+                let earlier: Vec<u64> = looking.map(|one| one.fingerprint.hash).collect();
                 let request = first.parse().ok().map(Id);
                 let opening = Opening {
                     text: &opening.fingerprint.text,
@@ -431,6 +433,7 @@ impl Replay {
                     sets_up: sets_up(opening),
                     reads_alone: script.statements.len() == 1 && only_reads(opening),
                     begun: second.starts_with("BEGIN"),
+                    earlier: &earlier,
                     values: values_of(opening, None),
                     each_value: &each_value(opening, None),
                     may_wait: false,
@@ -513,6 +516,10 @@ impl Replay {
                     .collect();
                 coordinator.nothing_moves(&asks);
             }
+            "came" => coordinator.came(&hashes(rest)),
+            "asks-to-see" => coordinator.asks_to_see(Ask::Snapshot(tx())),
+            "sees-present" => return coordinator.sees_present(Ask::Snapshot(tx())).to_string(),
+            "counts-let-go" => return coordinator.reads_let_go().to_string(),
             "withhold" => coordinator.withhold(tx()),
             "gave" => coordinator.gave_answer(tx()),
             "awaits" => return format!("{:?}", coordinator.answer_awaits(tx())),

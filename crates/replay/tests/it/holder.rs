@@ -18,6 +18,7 @@ mod copy;
 mod extended;
 #[path = "../../../wire/tests/it/support/notation.rs"]
 mod notation;
+mod present;
 mod savepoints;
 mod served;
 mod server;
@@ -53,6 +54,8 @@ const TRACE_PREFIX: u64 = 0xaa;
 struct Told {
     claim: Claim,
     later: bool,
+    /// What reads and waits goes on as it is, since nothing else does.
+    present: bool,
     pins: Pins,
     recorded: Option<Answered>,
     /// What the client of a ghost sent.
@@ -82,7 +85,7 @@ impl Context for Told {
     fn claim(&mut self, request: Option<RequestId>, opening: Opening) -> Claim {
         let request = request.map_or("none".to_owned(), |request| request.to_string());
         let claim = match self.later && opening.sets_up {
-            true => Claim::Later,
+            true => Claim::Later(None),
             false => self.claim,
         };
         self.hear(format!("claim of request {request}: {claim:?}"));
@@ -115,6 +118,9 @@ impl Context for Told {
     fn commits_freely(&self, _tx: Tx) -> bool {
         self.free
     }
+    fn sees_present(&mut self, _ask: Ask) -> bool {
+        std::mem::take(&mut self.present)
+    }
     fn took_snapshot(&mut self, tx: Tx) {
         self.hear(format!("{} took its snapshot", tx.0));
     }
@@ -141,6 +147,9 @@ impl Context for Told {
             said += &format!("; {statement}");
         }
         self.hear(said);
+    }
+    fn came(&mut self, statements: &[u64]) {
+        self.hear(format!("{} statements of none", statements.len()));
     }
     fn served(&mut self, tx: Tx, complete: bool, moved: MovedReads) {
         let how = if complete { "whole" } else { "in part" };
@@ -221,6 +230,7 @@ impl Session {
             told: Told {
                 claim: Claim::Run(Tx(3)),
                 later: false,
+                present: false,
                 pins: Pins::default(),
                 recorded: None,
                 ghost: None,
@@ -274,6 +284,7 @@ impl Session {
                     "outside" => Claim::Outside,
                     "vain" => Claim::InVain,
                     "wait" => Claim::Wait(Tx(number)),
+                    "later" => Claim::Later(Some(Tx(number))),
                     _ => panic!("no such claim: {what}"),
                 };
             }
@@ -314,6 +325,8 @@ impl Session {
             }
             // What asks the catalog at the beginning of a transaction does not tell which it is.
             "later" => self.told.later = true,
+            // What reads sees the present next time.
+            "present" => self.told.present = true,
             // The recording cannot be read from here on.
             "unreadable" => self.told.unreadable = true,
             // The next cancelled statement was cancelled by us.

@@ -579,6 +579,30 @@ fn a_read_in_a_transaction_moves_likewise() {
     );
 }
 
+/// All of its statements have come, and not only the one that it begins with.
+#[test]
+fn a_read_moves_out_of_a_transaction_into_one_that_stands_for_none() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         request 2 0..100
+         tx 1 10..20 xid 100 sees 100: BEGIN; SELECT name FROM kind; SELECT a FROM u; UPDATE t SET a = $1; COMMIT
+         tx 2 50..60 xid 101 sees 101: BEGIN; UPDATE t SET a = $1; COMMIT",
+        "ended 0 statements BEGIN; UPDATE t SET a = 1; COMMIT
+         claim none BEGIN; SELECT name FROM kind
+         came BEGIN; SELECT name FROM kind; SELECT a FROM u; COMMIT
+         settle
+         moved",
+        expect![[r#"
+            ended 0 statements BEGIN; UPDATE t SET a = 1; COMMIT +1
+            claim none BEGIN; SELECT name FROM kind => Outside
+            came BEGIN; SELECT name FROM kind; SELECT a FROM u; COMMIT
+            settle
+            moved => 1× SELECT a FROM u, 1× SELECT name FROM kind
+        "#]],
+    );
+}
+
 /// An ORM has one transaction for all of a request. Which reads it begins with depends on what is
 /// in a cache.
 #[test]
@@ -629,10 +653,69 @@ fn a_transaction_that_writes_may_begin_with_a_read_that_it_did_not_have() {
          claim 2 BEGIN; SELECT name FROM kind
          claim 3 BEGIN; SELECT name FROM kind",
         expect![[r#"
-            claim 2 BEGIN; SELECT name FROM kind => Later
+            claim 2 BEGIN; SELECT name FROM kind => Later(None)
             claim 2 BEGIN; SELECT a FROM t => Run(Tx(1)) +1
             claim 2 BEGIN; SELECT name FROM kind => Outside
             claim 3 BEGIN; SELECT name FROM kind => Outside
+        "#]],
+    );
+}
+
+/// Its first read is in a cache, and it begins with what the one behind it begins with.
+#[test]
+fn a_transaction_that_reads_is_not_the_one_behind_it_that_begins_with_its_second_read() {
+    let recorded = "request 1 0..100
+         request 2 0..100
+         tx 2 5..8 sees 100 read-committed: BEGIN; SELECT name FROM kind; COMMIT
+         tx 1 10..20 sees 100 read-committed: BEGIN; SELECT name FROM kind; SELECT a FROM t; SELECT b FROM u; COMMIT
+         tx 1 30..40 xid 100 sees 100 read-committed: BEGIN; SELECT a FROM t; SELECT c FROM v; UPDATE t SET a = $1; COMMIT";
+    check(
+        RECORDED,
+        recorded,
+        "claim 1 BEGIN; SELECT a FROM t
+         claim 1 BEGIN; SELECT a FROM t; SELECT b FROM u
+         ended 1 statements BEGIN; SELECT a FROM t; SELECT b FROM u; COMMIT
+         claim 1 BEGIN; SELECT a FROM t
+         ended 2
+         answered 1
+         claim 2 BEGIN; SELECT name FROM kind
+         answered 2
+         settle
+         moved",
+        expect![[r#"
+            claim 1 BEGIN; SELECT a FROM t => Later(Some(Tx(1)))
+            claim 1 BEGIN; SELECT a FROM t; SELECT b FROM u => Run(Tx(1)) +1
+            ended 1 statements BEGIN; SELECT a FROM t; SELECT b FROM u; COMMIT +1
+            claim 1 BEGIN; SELECT a FROM t => Run(Tx(2)) +1
+            ended 2 +1
+            answered 1 +1
+            claim 2 BEGIN; SELECT name FROM kind => Run(Tx(0)) +1
+            answered 2 +1
+            settle
+            moved => 1× SELECT name FROM kind
+        "#]],
+    );
+    // The whole of it is in a cache.
+    check(
+        RECORDED,
+        recorded,
+        "claim 1 BEGIN; SELECT a FROM t
+         claim 1 BEGIN; SELECT a FROM t; UPDATE t SET a = 7",
+        expect![[r#"
+            claim 1 BEGIN; SELECT a FROM t => Later(Some(Tx(1)))
+            claim 1 BEGIN; SELECT a FROM t; UPDATE t SET a = 7 => Run(Tx(2)) +1
+        "#]],
+    );
+    check(
+        RECORDED,
+        recorded,
+        "claim 1 BEGIN; SELECT a FROM t
+         claim 1 BEGIN; SELECT a FROM t; SELECT a FROM t
+         claim 1 BEGIN; SELECT a FROM t; SELECT a FROM t; SELECT c FROM v",
+        expect![[r#"
+            claim 1 BEGIN; SELECT a FROM t => Later(Some(Tx(1)))
+            claim 1 BEGIN; SELECT a FROM t; SELECT a FROM t => Later(Some(Tx(1)))
+            claim 1 BEGIN; SELECT a FROM t; SELECT a FROM t; SELECT c FROM v => Run(Tx(2)) +1
         "#]],
     );
 }
@@ -719,6 +802,73 @@ fn a_read_goes_on_where_nothing_else_would() {
             may snapshot 1 => no
             nothing-moves 1 +1
             may snapshot 1 => yes
+        "#]],
+    );
+}
+
+/// Likewise one statement of a transaction that writes. The rest of it waits as ever.
+#[test]
+fn a_statement_that_reads_goes_on_where_nothing_else_would() {
+    let recorded = "request 1 0..100
+         request 2 0..100
+         tx 1 10..20 xid 100 sees 100: INSERT INTO t VALUES ($1)
+         tx 2 30..40 xid 101 sees 101 read-committed told 9: BEGIN; SELECT a FROM t; UPDATE t SET a = $1; COMMIT";
+    check(
+        RECORDED,
+        recorded,
+        "claim 2 BEGIN; SELECT a FROM t
+         asks-to-see 1
+         may snapshot 1
+         nothing-moves 1
+         may snapshot 1
+         sees-present 1
+         may snapshot 1
+         asks-to-see 1
+         nothing-moves 1
+         sees-present 1
+         counts-let-go",
+        expect![[r#"
+            claim 2 BEGIN; SELECT a FROM t => Run(Tx(1)) +1
+            asks-to-see 1
+            may snapshot 1 => no
+            nothing-moves 1 +1
+            may snapshot 1 => yes
+            sees-present 1 => true
+            may snapshot 1 => no
+            asks-to-see 1
+            nothing-moves 1 +1
+            sees-present 1 => true
+            counts-let-go => 1
+        "#]],
+    );
+    // It does more than read, or is one of several.
+    check(
+        RECORDED,
+        recorded,
+        "claim 2 BEGIN; SELECT a FROM t
+         nothing-moves 1
+         may snapshot 1
+         sees-present 1",
+        expect![[r#"
+            claim 2 BEGIN; SELECT a FROM t => Run(Tx(1)) +1
+            nothing-moves 1
+            may snapshot 1 => no
+            sees-present 1 => false
+        "#]],
+    );
+    // It is not known what each statement saw.
+    check(
+        RECORDED,
+        &recorded.replace("told 9", ""),
+        "claim 2 BEGIN; SELECT a FROM t
+         asks-to-see 1
+         nothing-moves 1
+         may snapshot 1",
+        expect![[r#"
+            claim 2 BEGIN; SELECT a FROM t => Run(Tx(1)) +1
+            asks-to-see 1
+            nothing-moves 1
+            may snapshot 1 => no
         "#]],
     );
 }

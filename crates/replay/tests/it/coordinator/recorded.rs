@@ -80,7 +80,7 @@ fn what_a_driver_asks_for_itself_does_not_tell_which_transaction_it_is() {
         expect![[r#"
             begun 1 => false
             claim 1 BEGIN; SELECT a FROM t FOR UPDATE => Run(Tx(0)) +1
-            claim 1 BEGIN; SELECT oid FROM pg_type => Later
+            claim 1 BEGIN; SELECT oid FROM pg_type => Later(None)
             claim 2 BEGIN; SELECT oid FROM pg_type => Outside
             claim 1 BEGIN; SELECT b FROM t FOR UPDATE => Run(Tx(1)) +1
         "#]],

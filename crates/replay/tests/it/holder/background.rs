@@ -36,6 +36,7 @@ fn what_is_written_outside_of_requests_is_undone() {
         ! undone: CREATE TABLE IF NOT EXISTS t (a int)
         » [rollback*]
         ! in None
+        ! 1 statements of none
         « Z I
         ! claim of request none: Outside
         » Q SELECT a FROM t
@@ -64,6 +65,7 @@ fn what_is_written_outside_of_requests_is_undone() {
         « 2
         « C COMMIT
         ! in None
+        ! 3 statements of none
         « Z I
         ! claim of request none: Outside
         » [begin_as_chosen]
@@ -72,6 +74,7 @@ fn what_is_written_outside_of_requests_is_undone() {
         « E 25006 read-only
         » [commit*]
         ! in None
+        ! 1 statements of none
         « Z I
         ! claim of request none: Outside
         » [begin_as_chosen]
@@ -82,6 +85,7 @@ fn what_is_written_outside_of_requests_is_undone() {
         ! undone: CREATE INDEX IF NOT EXISTS i ON t (a)
         » [rollback]
         ! in None
+        ! 1 statements of none
         « Z I
     "#]]
     .assert_eq(&session.shown);
@@ -190,6 +194,7 @@ fn a_ghost_that_the_service_does_otherwise_is_undone_and_given_back() {
             » [undo*]
             » Q COMMIT
             ! in None
+            ! 3 statements of none
             « C COMMIT
             « Z I
         "#]],
@@ -231,6 +236,7 @@ fn what_waits_to_do_a_ghost_is_asked_again() {
             » [undo*]
             » Q COMMIT
             ! in None
+            ! 3 statements of none
             « C COMMIT
             « Z I
             ! claim of request none: Wait(Tx(4))
@@ -272,6 +278,7 @@ fn who_looks_for_something_to_do_in_vain_finds_nothing() {
             » [undo*]
             » Q COMMIT
             ! in None
+            ! 4 statements of none
             « C COMMIT
             « Z I
             ! claim of request none: InVain
@@ -290,6 +297,7 @@ fn who_looks_for_something_to_do_in_vain_finds_nothing() {
             ! undone: UPDATE job SET taken = true RETURNING id
             » [rollback*]
             ! in None
+            ! 1 statements of none
             « Z I
         "#]],
     );

@@ -428,6 +428,7 @@ fn outside_of_requests_what_it_writes_is_undone() {
             « E 25006 read-only
             » [commit*]
             ! in None
+            ! 1 statements of none
             « Z I
             » Q BEGIN
             « C BEGIN
@@ -445,6 +446,7 @@ fn outside_of_requests_what_it_writes_is_undone() {
             » [undo*]
             » Q COMMIT
             ! in None
+            ! 3 statements of none
             « C COMMIT
             « Z I
             ! claim of request none: Outside
@@ -491,6 +493,7 @@ fn outside_of_requests_it_may_write_if_that_is_wanted() {
             « Z T
             » Q COMMIT
             ! in None
+            ! 3 statements of none
             « C COMMIT
             « Z I
         "#]],

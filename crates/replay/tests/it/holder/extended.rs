@@ -606,8 +606,8 @@ fn what_a_driver_asks_for_itself_does_not_tell_which_transaction_it_is() {
             » Q BEGIN
             « C BEGIN
             « Z T
-            ! claim of request 5: Later
-            ! claim of request 5: Later
+            ! claim of request 5: Later(None)
+            ! claim of request 5: Later(None)
             » [writable*]
             » P n SELECT oid FROM pg_type
             » H

@@ -300,6 +300,7 @@ fn a_service_that_asks_whether_it_may_write_is_told_what_it_has_chosen() {
             « Z T
             » Q COMMIT
             ! in None
+            ! 3 statements of none
             « C COMMIT
             « Z I
             » Q SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY
@@ -526,6 +527,7 @@ fn a_savepoint_before_the_snapshot() {
         » [undo*]
         » Q COMMIT
         ! in None
+        ! 4 statements of none
         « C COMMIT
         « Z I
     "#]]

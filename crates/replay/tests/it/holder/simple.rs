@@ -641,6 +641,7 @@ fn what_belongs_to_no_request_is_sent_as_it_is_and_may_be_refused() {
             « Z T
             » Q ROLLBACK
             ! in None
+            ! 4 statements of none
             « C ROLLBACK
             « Z I
         "#]],
@@ -669,6 +670,7 @@ fn a_transaction_too_many_is_sent_as_it_is() {
             « Z T
             » Q COMMIT
             ! in None
+            ! 3 statements of none
             « C COMMIT
             « Z I
         "#]],
