@@ -6,9 +6,9 @@
 //!   replayed   request 1: user, list                 request 2: user, list
 //! ```
 //!
-//! A process that has looked a kind up by its name has it by its id, too. That the code goes without
-//! such a read is known where the recording has a request that did: it went from what is in front
-//! of the read to what is behind it.
+//! A process that has looked a kind up by its name has it by its id, too. That the code goes
+//! without such a read is known where the recording has a request that did: it went from what is in
+//! front of the read to what is behind it.
 
 use std::collections::HashSet;
 

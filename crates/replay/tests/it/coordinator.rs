@@ -21,6 +21,7 @@ mod handed;
 mod monitor;
 mod moved;
 mod recorded;
+mod skipped;
 mod together;
 
 use std::collections::BTreeMap;
