@@ -6,12 +6,15 @@
 import concurrent.futures
 import http.server
 import json
+import os
 import random
 import secrets
 import sys
 import threading
 import time
 
+# As servers do it in each of their processes.
+random.seed(os.urandom(64))
 POOL = concurrent.futures.ThreadPoolExecutor(2)
 
 

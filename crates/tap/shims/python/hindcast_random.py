@@ -2,10 +2,14 @@
 
 It draws from the system, which is the same in a replay: one that is seeded once would give a request
 what others have not drawn before it. Who seeds it, or asks for its state, gets the sequence that
-belongs to that.
+belongs to that. Who seeds it with what the system has drawn (gunicorn does, in each of its
+processes) has no sequence in mind.
 """
 
 import os
+
+# What was drawn from the system last.
+drawn = None
 
 
 def own(module):
@@ -16,7 +20,7 @@ def own(module):
 
         def seed(self, a=None, *args, **kwargs):
             super().seed(a, *args, **kwargs)
-            self.seeded = a is not None
+            self.seeded = a is not None and (not a or a != drawn)
 
         def getstate(self):
             if not self.seeded:

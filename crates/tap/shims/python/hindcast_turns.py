@@ -586,7 +586,8 @@ def drawing(real):
         if is_told:
             os.write(RESERVED, request)
         try:
-            return real(*args, **kwargs)
+            drawn = hindcast_random.drawn = real(*args, **kwargs)
+            return drawn
         finally:
             if is_told:
                 os.write(RESERVED, NOBODY)
