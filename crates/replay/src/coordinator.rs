@@ -216,7 +216,10 @@ impl Coordinator {
             };
         }
         if self.changes.is_some() {
-            return self.claim_changed(request, opening);
+            return match matching.is_some_and(|tx| self.asks_sooner(request, tx, opening)) {
+                true => Claim::Outside,
+                false => self.claim_changed(request, opening),
+            };
         }
         if let Some(tx) = matching.filter(|&tx| opening.sets_up && self.is_whenever(tx)) {
             self.steps += 1;
@@ -278,6 +281,15 @@ impl Coordinator {
     fn is_whenever(&self, tx: Tx) -> bool {
         let committed = self.recording.transaction(tx).fate == Fate::Committed;
         committed && self.sets_up(tx) && !self.shapes.define
+    }
+
+    /// Whether changed code asks what the catalog says while its request has other things to do
+    /// before it does so. It is a question that another request asked originally, and must not
+    /// wait.
+    fn asks_sooner(&self, request: Request, tx: Tx, opening: Opening<'_>) -> bool {
+        let asks = opening.sets_up && !opening.begun && self.is_whenever(tx);
+        let mut before = self.over_before(request, tx);
+        asks && before.any(|one| !self.comes_unnoticed(one))
     }
 
     /// Whether what the catalog says may be asked at the beginning of any transaction that the
@@ -416,6 +428,8 @@ impl Coordinator {
             Ask::Stop(_) => self.how_stopped().is_none() && self.may_look(),
             Ask::Answer(tx) => self.answer_awaits(tx).is_none(),
             Ask::Snapshot(_) | Ask::Look(..) if self.let_go.has(ask) => true,
+            // Others may wait for who asks.
+            Ask::Snapshot(tx) if self.changes.is_some() && self.is_whenever(tx) => true,
             _ => self.rules.may(ask, &self.recording),
         }
     }

@@ -85,10 +85,12 @@ pub fn sets_up(statement: &Statement) -> bool {
     // What is read: `FROM a, b` and `JOIN c`.
     static NAMED: LazyLock<Regex> = LazyLock::new(|| {
         let name = r#"(?:only\s+|lateral\s+)?[\w."$]+"#;
+        let alias = r#"\s+(?:as\s+)?(?:\w+|"[^"]*")"#;
         regex(&format!(
-            r#"\b(?:from|join)\s+({name}(?:\s+(?:as\s+)?\w+)?(?:\s*,\s*{name}(?:\s+(?:as\s+)?\w+)?)*)"#
+            r#"\b(?:from|join)\s+({name}(?:{alias})?(?:\s*,\s*{name}(?:{alias})?)*)"#
         ))
     });
+    static JOIN: LazyLock<Regex> = LazyLock::new(|| regex(r"\bjoin\b"));
     // What the statement names itself: `WITH RECURSIVE a(x) AS (…), b AS (…)`.
     static WITH: LazyLock<Regex> = LazyLock::new(|| {
         regex(
@@ -121,8 +123,10 @@ pub fn sets_up(statement: &Statement) -> bool {
     let mut called = CALLED
         .captures_iter(&text)
         .map(|found| found.extract::<1>().1[0]);
+    // It is no other name of what is in front of it.
+    let tables = JOIN.replace_all(&text, "; join");
     let mut named = NAMED
-        .captures_iter(&text)
+        .captures_iter(&tables)
         .flat_map(|found| found.extract::<1>().1[0].split(','))
         .filter_map(|one| {
             one.split_whitespace()
@@ -130,8 +134,10 @@ pub fn sets_up(statement: &Statement) -> bool {
         });
     let own = WITH.captures_iter(&text);
     let own: Vec<&str> = own.map(|found| found.extract::<1>().1[0]).collect();
-    let is_known =
-        |name: &str| is_of_catalog(name) || FUNCTIONS.contains(&name) || own.contains(&name);
+    let is_known = |name: &str| {
+        let plain = name.replace('"', "");
+        is_of_catalog(&plain) || FUNCTIONS.contains(&name) || own.contains(&name)
+    };
     called.all(|name| is_known(name) || WORDS.contains(&name)) && named.all(is_known)
 }
 
@@ -186,6 +192,7 @@ mod tests {
             "SELECT oid FROM pg_type WHERE typinput = 'array_in(cstring,oid,integer)'::regprocedure",
             "SELECT a.attname, format_type(a.atttypid, a.atttypmod), pg_get_expr(d.adbin, d.adrelid), col_description(a.attrelid, a.attnum) AS comment FROM pg_attribute a LEFT JOIN pg_attrdef d ON a.attrelid = d.adrelid WHERE a.attrelid = '\"users\"'::regclass",
             "SELECT a.attname FROM (SELECT indrelid, generate_subscripts(indkey, 1) idx FROM pg_index WHERE indisprimary) i JOIN pg_attribute a ON a.attrelid = i.indrelid",
+            r#"SELECT "a"."attname" FROM "pg_class", "pg_attribute" AS "a", "pg_catalog"."pg_index" WHERE "pg_class"."oid" = CAST(CAST($1 AS regclass) AS oid)"#,
             "SELECT c.relname FROM pg_class c, pg_namespace AS n WHERE c.relnamespace = n.oid",
             "WITH RECURSIVE types(oid, name, depth) AS (SELECT ti.oid, ti.name, 0 FROM (SELECT t.oid, CASE WHEN t.typtype = 'd' THEN (WITH RECURSIVE bases(oid) AS (SELECT t2.oid FROM pg_type t2, bases b) SELECT oid FROM bases) END AS name FROM pg_catalog.pg_type AS t) AS ti WHERE ti.oid = any($1::oid[]) UNION ALL SELECT tt.oid, tt.name, tt.depth + 1 FROM pg_range r, types tt) SELECT DISTINCT *, oid::regtype::text AS of FROM types ORDER BY depth DESC",
         ] {
@@ -198,6 +205,9 @@ mod tests {
             "SELECT a FROM t",
             "SELECT c.oid FROM pg_class c JOIN orders o ON true",
             "SELECT c.oid FROM pg_class AS c, orders",
+            r#"SELECT "c"."oid" FROM "pg_class" AS "c", "orders""#,
+            "SELECT 1 FROM pg_class JOIN orders ON true",
+            r#"SELECT 1 FROM "pg_class" "the class" JOIN "public"."orders" ON true"#,
             "SELECT el->>$2 FROM json_array_elements($1) el JOIN orders o ON true",
             "SELECT keep_watch(c.oid) FROM pg_class c",
             "SELECT 1 FROM users WHERE id = 5",

@@ -588,3 +588,50 @@ fn a_session_of_changed_code_that_goes_away_has_failed() {
         "#]],
     );
 }
+
+/// Each process asks once, in whichever request is first.
+#[test]
+fn what_the_catalog_says_is_asked_sooner_and_waits_for_nothing() {
+    check(
+        How::Changed,
+        "request 1 0..100
+         request 2 20..90
+         tx 1 10..20 xid 100 sees 100: UPDATE t SET a = $1
+         tx 2 30..40 xid 101 sees 101: UPDATE t SET a = $1
+         tx 2 50..60 sees 102: SELECT oid FROM pg_type",
+        "sent 1
+         sent 2
+         claim 2 SELECT oid FROM pg_type
+         claim 2 UPDATE t SET a = 1
+         may snapshot 1
+         may snapshot 2
+         claim 1 UPDATE t SET a = 1
+         ended 0
+         may snapshot 1
+         ended 1
+         claim 2 SELECT oid FROM pg_type
+         ended 2
+         answered 1
+         answered 2
+         finished
+         changes",
+        expect![[r#"
+            sent 1 +1
+            sent 2 +1
+            claim 2 SELECT oid FROM pg_type => Outside
+            claim 2 UPDATE t SET a = 1 => Run(Tx(1)) +1
+            may snapshot 1 => no
+            may snapshot 2 => yes
+            claim 1 UPDATE t SET a = 1 => Run(Tx(0)) +1
+            ended 0 +1
+            may snapshot 1 => yes
+            ended 1 +1
+            claim 2 SELECT oid FROM pg_type => Run(Tx(2)) +1
+            ended 2 +1
+            answered 1 +1
+            answered 2 +1
+            finished => true
+            changes => ChangeCounts { same: 3, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0, mistaken: 0 }, outdated: false
+        "#]],
+    );
+}

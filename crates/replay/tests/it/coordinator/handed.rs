@@ -230,3 +230,70 @@ fn changed_code_may_hand_it_over_later_or_not_at_all() {
         "#]],
     );
 }
+
+/// What the thread reads fills a cache, which was filled before originally: it is taken for the
+/// later one.
+#[test]
+fn what_changed_code_has_to_do_before_it_hands_something_over_is_not_left_out() {
+    check(
+        How::Changed,
+        "request 1 0..100
+         request 2 200..300
+         tx 1 10..20 xid 100 sees 100: UPDATE t SET a = $1
+         tx 1 110..120 sees 101: SELECT b FROM names
+         tx 2 210..220 sees 101: SELECT a FROM t",
+        "sent 1
+         claim 1 SELECT b FROM names
+         sent 2
+         claim 2 SELECT a FROM t
+         may snapshot 2
+         claim 1 UPDATE t SET a = 1
+         ended 0
+         may snapshot 2",
+        expect![[r#"
+            sent 1 +1
+            claim 1 SELECT b FROM names => Run(Tx(1)) +1
+            sent 2 +1
+            claim 2 SELECT a FROM t => Run(Tx(2)) +1
+            may snapshot 2 => no
+            claim 1 UPDATE t SET a = 1 => Run(Tx(0)) +1
+            ended 0 +1
+            may snapshot 2 => yes
+        "#]],
+    );
+}
+
+#[test]
+fn what_changed_code_has_handed_over_is_not_left_out() {
+    check(
+        How::Changed,
+        "request 1 0..100
+         request 2 200..300
+         tx 1 10..20 xid 100 sees 100: INSERT INTO seen VALUES ($1)
+         tx 1 30..40 xid 101 sees 101: UPDATE t SET a = $1
+         tx 2 210..320 xid 102 sees 102: INSERT INTO seen VALUES ($1)
+         tx 2 220..230 sees 102: SELECT a FROM seen",
+        "sent 1
+         claim 1 UPDATE t SET a = 1
+         ended 1
+         answered 1
+         sent 2
+         claim 2 SELECT a FROM seen
+         may snapshot 3
+         claim 1 INSERT INTO seen VALUES (1)
+         ended 0
+         may snapshot 3",
+        expect![[r#"
+            sent 1 +1
+            claim 1 UPDATE t SET a = 1 => Run(Tx(1)) +1
+            ended 1 +1
+            answered 1 +1
+            sent 2 +1
+            claim 2 SELECT a FROM seen => Run(Tx(3)) +1
+            may snapshot 3 => no
+            claim 1 INSERT INTO seen VALUES (1) => Run(Tx(0)) +1
+            ended 0 +1
+            may snapshot 3 => yes
+        "#]],
+    );
+}
