@@ -17,6 +17,7 @@
 
 mod answers;
 mod changed;
+mod let_go;
 mod monitor;
 mod moved;
 mod recorded;
