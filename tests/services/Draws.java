@@ -25,6 +25,8 @@ import java.util.concurrent.ThreadLocalRandom;
  */
 public class Draws {
     static final SecureRandom SHARED = new SecureRandom();
+    /** As a server gives itself a name, which its answers have. */
+    static final String NAME = Math.random() + "-" + ThreadLocalRandom.current().nextLong(1 << 16);
     static final TreeMap<String, Callable<Object>> WAYS = new TreeMap<>();
 
     /** Programs compute keys so: it gives what its seed says. */
@@ -46,6 +48,7 @@ public class Draws {
         WAYS.put("splittable", () -> new SplittableRandom().nextLong());
         WAYS.put("local", () -> ThreadLocalRandom.current().nextLong());
         WAYS.put("math", () -> Math.random() + StrictMath.random());
+        WAYS.put("name", () -> NAME + " " + UUID.randomUUID());
         WAYS.put("instant", () -> Instant.now());
         WAYS.put("date", () -> new Date().getTime() + " " + System.nanoTime() * 0);
         // As many as there are, since a service may say them in any order.

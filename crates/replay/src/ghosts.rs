@@ -20,7 +20,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinSet;
 
 use crate::coordinator::GhostTurn;
-use crate::hold::{Answered, Context, HoldOptions, Holder, Next, Pins, SentOpening, Unreadable};
+use crate::hold::{
+    Answered, Context, HoldOptions, Holder, Inserted, Next, Pins, SentOpening, Unreadable,
+};
 use crate::monitor::Monitor;
 use crate::recording::{Fate, Recording};
 use crate::shared::Shared;
@@ -79,13 +81,21 @@ pub fn before_requests(recording: &Recording, sessions: &BTreeMap<SessionId, Vec
 /// While nothing has moved for so long, a service that starts waits for what it does not do itself.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// By what ghosts begin, to know them when the service does them.
-pub fn openings(shared: &Shared, scripts: &ScriptCache) -> HashMap<Tx, SentOpening> {
-    let opening = |tx: Tx| {
-        let sent = shared.sent_by(tx, scripts).ok()?;
-        Some((tx, sent.opening?))
-    };
-    shared.recording.ghosts().filter_map(opening).collect()
+/// By what ghosts begin, to know them when the service does them, and which rows their statements
+/// lay.
+pub fn openings(
+    shared: &Shared,
+    scripts: &ScriptCache,
+) -> (HashMap<Tx, SentOpening>, HashMap<Inserted, Tx>) {
+    let (mut openings, mut inserts) = (HashMap::new(), HashMap::new());
+    for tx in shared.recording.ghosts() {
+        let Ok(sent) = shared.sent_by(tx, scripts) else {
+            continue;
+        };
+        openings.extend(sent.opening.map(|opening| (tx, opening)));
+        inserts.extend(sent.inserts.into_iter().map(|row| (row, tx)));
+    }
+    (openings, inserts)
 }
 
 /// Runs all ghosts.

@@ -12,7 +12,9 @@ use hindcast_wire::Wires;
 use hindcast_wire::frame::Frame;
 use hindcast_wire::sql::ScriptCache;
 
-use crate::hold::{Answered, Code, Context, HoldOptions, Holder, Next, Pins, SentAll, Unreadable};
+use crate::hold::{
+    Answered, Code, Context, HoldOptions, Holder, Inserted, Next, Pins, SentAll, Unreadable,
+};
 use crate::shared::Shared;
 use crate::transaction::{Ask, Claim, Ended, Looking, MovedReads, Opening, Stopped};
 use crate::turns::Turns;
@@ -110,6 +112,9 @@ impl Context for ServiceContext {
             return None;
         }
         self.shared.monitor.with(|c| c.done_like(opening))
+    }
+    fn is_laid(&self, row: &Inserted) -> bool {
+        self.shared.monitor.with(|c| c.is_laid(row))
     }
     fn gave_back(&mut self, tx: Tx) {
         self.shared.monitor.with(|c| c.give_back(tx));

@@ -466,8 +466,8 @@ async fn start_all(
     ghosts: BTreeMap<SessionId, Vec<Tx>>,
 ) -> Result<(JoinSet<()>, Option<Service>), ServiceError> {
     let monitor = &shared.monitor;
-    let known = ghosts::openings(shared, &hold.scripts);
-    let background = Background::new(&shared.recording, known, &ghosts);
+    let (known, inserts) = ghosts::openings(shared, &hold.scripts);
+    let background = Background::new(&shared.recording, known, &ghosts).with_rows(inserts);
     monitor.with(|coordinator| coordinator.set_background(background));
     let before = ghosts::before_requests(&shared.recording, &ghosts);
     let starts_itself = starts_itself(setting, inside.is_some(), hold.code);

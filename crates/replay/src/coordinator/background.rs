@@ -19,7 +19,7 @@ use hindcast_order::Tx;
 use hindcast_trace::{Micros, SessionId};
 
 use super::Coordinator;
-use crate::hold::SentOpening;
+use crate::hold::{Inserted, SentOpening};
 use crate::recording::Recording;
 use crate::transaction::{Ask, Claim, Ended, EndedAs, Opening};
 
@@ -62,6 +62,8 @@ pub enum GhostTurn {
 #[derive(Default)]
 pub struct Background {
     openings: HashMap<Tx, SentOpening>,
+    /// Which one lays this row.
+    inserts: HashMap<Inserted, Tx>,
     /// Those that wrote, in the order in which they began.
     writers: HashMap<Kind, Vec<Tx>>,
     /// Those that only read while the service started.
@@ -150,6 +152,12 @@ impl Background {
         }
         background
     }
+
+    /// Which ghosts lay these rows.
+    pub fn with_rows(mut self, inserts: HashMap<Inserted, Tx>) -> Self {
+        self.inserts = inserts;
+        self
+    }
 }
 
 /// Of transactions that take something, each with the one that did so just before, while it was
@@ -231,7 +239,11 @@ impl Coordinator {
             true => Claim::InVain,
             false => Claim::Outside,
         };
-        let next = self.next_ghost(kind, opening.each_value);
+        let row = (opening.hash, opening.each_value.to_vec());
+        let next = match self.background.inserts.get(&row) {
+            Some(&tx) if self.claimed[tx.index()] => None,
+            _ => self.next_ghost(kind, opening.each_value),
+        };
         let Some(tx) = next.filter(|_| self.does_ghosts()) else {
             return spare;
         };
@@ -295,6 +307,14 @@ impl Coordinator {
         let all = self.background.writers.get(&kind)?.iter().copied();
         let equal = |tx: &Tx| self.background.equal(*tx, opening.each_value);
         all.filter(|&tx| self.is_over_with(tx)).max_by_key(equal)
+    }
+
+    /// Whether a row is there that a statement outside of requests lays, with all of its values: a
+    /// ghost has laid it, or does so.
+    pub fn is_laid(&self, row: &Inserted) -> bool {
+        let by_recording = |tx| self.background.by.get(tx) == Some(&By::Recording);
+        let ghost = self.background.inserts.get(row);
+        ghost.is_some_and(|tx| by_recording(tx) || self.is_over_with(*tx))
     }
 
     /// The ghost, or one that has to take something before it, and has not begun.

@@ -2,6 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use hindcast_order::Tx;
+use hindcast_wire::each_value;
 use hindcast_wire::frame::Frame;
 use hindcast_wire::sql::{self, Statement};
 
@@ -9,7 +10,7 @@ use super::enter::any_alone;
 use super::names::Message;
 use super::own::Own;
 use super::plan::Plan;
-use super::sent::Sent;
+use super::sent::{Sent, lays_one_row};
 use super::transaction::{Ghost, Kind, Open, Tried};
 use super::{Code, Context, Holder, Unplanned};
 use crate::setup::sets_up;
@@ -105,10 +106,27 @@ impl Holder {
         cx.gave_back(tx);
     }
 
+    /// A statement is bound that lays a row outside of requests: if a ghost has laid it, it is not
+    /// run, since it would find it there.
+    pub(super) fn note_laid(&mut self, bind: &Message, cx: &impl Context) {
+        let Some(open) = self.transaction.as_mut().filter(|one| one.tried.is_some()) else {
+            return;
+        };
+        if let Some(statement) = bind.statement().filter(|one| lays_one_row(one)) {
+            let values = each_value(statement, Some(bind.frame.body()));
+            let is_laid = cx.is_laid(&(statement.fingerprint.hash, values));
+            open.laid = is_laid.then(|| open.statements());
+        }
+    }
+
     /// A statement that was just counted looks for something to do, in vain: it is not run, since
-    /// it would keep what there is from others until it is undone. Returns how it completes.
-    pub(super) fn finds_nothing(&self, statement: Option<&Statement>) -> Option<&'static [u8]> {
+    /// it would keep what there is from others until it is undone. Or it lays a row that is there.
+    /// Returns how it completes.
+    pub(super) fn completes_at_once(&self, statement: Option<&Statement>) -> Option<&'static [u8]> {
         let open = self.transaction.as_ref()?;
+        if statement.is_some() && open.laid.map(|at| at + 1) == Some(open.statements()) {
+            return Some(b"INSERT 0 1");
+        }
         let is_it = open.in_vain.map(|at| at + 1) == Some(open.statements());
         Some(match statement.filter(|_| is_it)?.kind {
             sql::Kind::Insert => b"INSERT 0 0",

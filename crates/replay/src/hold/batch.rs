@@ -289,6 +289,7 @@ impl Holder {
                 self.put_ahead(statement, cx, plan);
             }
             if tag == client::BIND {
+                self.note_laid(message, cx);
                 cx.given(&message.frame);
             }
             self.names.apply(message);
@@ -331,7 +332,7 @@ impl Holder {
                         plan.wait(waits);
                     }
                 }
-                if let Some(nothing) = self.finds_nothing(statement) {
+                if let Some(nothing) = self.completes_at_once(statement) {
                     let expect = (Expect::Nothing(nothing), Owner::Client);
                     plan.message([expect], |bytes| {
                         client::close(bytes, client::Target::Portal(NO_PORTAL));

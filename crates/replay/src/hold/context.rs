@@ -10,7 +10,7 @@ use hindcast_wire::sql::ScriptCache;
 
 use super::Unreadable;
 use super::pins::Pins;
-use super::sent::SentAll;
+use super::sent::{Inserted, SentAll};
 use super::served::Answered;
 use crate::transaction::{Ask, Claim, Ended, Looking, MovedReads, Opening, Stop, Stopped};
 
@@ -61,6 +61,10 @@ pub trait Context {
     /// with other values.
     fn done_like(&self, _claim: Claim, _opening: Opening<'_>) -> Option<Tx> {
         None
+    }
+    /// Whether a ghost has laid this row, which the service lays outside of requests.
+    fn is_laid(&self, _row: &Inserted) -> bool {
+        false
     }
     /// The service did not do a ghost as it was done: what it did of it is undone.
     fn gave_back(&mut self, _tx: Tx) {}

@@ -61,7 +61,7 @@ use names::Names;
 use own::{Outcome, Own, OwnStatements};
 pub use pins::Pins;
 use plan::{Plan, Split, Step};
-pub use sent::{SentAll, SentOpening};
+pub use sent::{Inserted, SentAll, SentOpening};
 pub use served::Answered;
 use served::Served;
 use transaction::{Kind, Open, OwnCommit};

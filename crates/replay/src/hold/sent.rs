@@ -58,8 +58,13 @@ pub struct SentAll {
     pub statements: Vec<Sent>,
     /// What it begins with, to know it by; `None`: it takes no snapshot.
     pub opening: Option<SentOpening>,
+    /// Statements of which each lays one row.
+    pub inserts: Vec<Inserted>,
     begun: bool,
 }
+
+/// A row that a statement lays: the hash of its fingerprint, and [`each_value`] of it.
+pub type Inserted = (u64, Vec<u64>);
 
 /// The statement that made a ghost take its snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,6 +122,10 @@ impl SentAll {
                 skips_locked: skips_locked(&statement.fingerprint.text),
             });
         }
+        if lays_one_row(statement) {
+            let values = each_value(statement, given.bound());
+            self.inserts.push((statement.fingerprint.hash, values));
+        }
         self.statements.push(Sent {
             hash: statement.fingerprint.hash,
             given,
@@ -127,4 +136,43 @@ impl SentAll {
 /// Whether a statement leaves alone what others have locked.
 pub fn skips_locked(text: &str) -> bool {
     text.to_ascii_lowercase().contains("skip locked")
+}
+
+/// Whether a statement lays one row, and is answered nothing but that.
+pub(super) fn lays_one_row(statement: &Statement) -> bool {
+    let text = statement.fingerprint.text.to_ascii_lowercase();
+    let values = text.split_once("values").map(|(_, values)| values.trim());
+    let is_plain = statement.kind == sql::Kind::Insert && !statement.returning;
+    is_plain && values.is_some_and(is_one_group)
+}
+
+/// Whether a text is within one pair of parentheses.
+fn is_one_group(text: &str) -> bool {
+    let mut depth = 0;
+    let ends = text.char_indices().find(|&(_, char)| {
+        depth += i32::from(char == '(') - i32::from(char == ')');
+        depth <= 0
+    });
+    ends.is_some_and(|(at, char)| char == ')' && at + 1 == text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use hindcast_wire::sql::Script;
+
+    use super::*;
+
+    #[test]
+    fn a_statement_that_lays_one_row_is_known() {
+        let lays = |text: &str| {
+            let script = Script::of(text.as_bytes(), Dialect::default());
+            lays_one_row(&script.statements[0])
+        };
+        assert!(lays("INSERT INTO t (a, b) VALUES ($1, lower($2))"));
+        assert!(!lays("INSERT INTO t VALUES ($1), ($2)"));
+        assert!(!lays("INSERT INTO t VALUES ($1) ON CONFLICT DO NOTHING"));
+        assert!(!lays("INSERT INTO t VALUES ($1) RETURNING a"));
+        assert!(!lays("INSERT INTO t SELECT a FROM u"));
+        assert!(!lays("UPDATE t SET a = $1"));
+    }
 }

@@ -132,6 +132,8 @@ pub(super) struct Open {
     pub ghost: Option<Ghost>,
     /// The statement by which it looks for something to do, of which there is nothing for it.
     pub in_vain: Option<u32>,
+    /// This statement lays a row outside of requests that is there.
+    pub laid: Option<u32>,
 }
 
 /// What is to be pinned again.
@@ -220,6 +222,7 @@ impl Open {
             tried: None,
             ghost: None,
             in_vain: None,
+            laid: None,
         }
     }
 

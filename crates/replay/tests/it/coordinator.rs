@@ -16,8 +16,13 @@
 //! differs now, and how many steps of the recording that was.
 
 mod answers;
+mod background;
 mod changed;
+<<<<<<< HEAD
 mod handed;
+=======
+mod let_go;
+>>>>>>> kc
 mod monitor;
 mod moved;
 mod recorded;
@@ -33,7 +38,7 @@ use hindcast_order::retroaction::Retroaction;
 use hindcast_order::{Request, Schedule, Tx};
 use hindcast_replay::changes::Changes;
 use hindcast_replay::coordinator::{Background, Coordinator};
-use hindcast_replay::hold::SentOpening;
+use hindcast_replay::hold::{Inserted, SentOpening};
 use hindcast_replay::learned::Results;
 use hindcast_replay::recording::Scope;
 use hindcast_replay::setup::sets_up;
@@ -485,8 +490,16 @@ impl Replay {
                 return self.coordinator.has_begun(request).to_string();
             }
             "background" => {
+                // `0 INSERT INTO t VALUES (7); …`: what the ghost lays.
+                let script = Script::of(second.as_bytes(), Dialect::default());
+                let rows = script.statements.iter().map(|one| (row(one), tx()));
                 let background = background(&self.recording, coordinator.shapes());
+                let background = background.with_rows(rows.collect());
                 coordinator.set_background(background);
+            }
+            "is-laid" => {
+                let script = Script::of(rest.as_bytes(), Dialect::default());
+                return coordinator.is_laid(&row(&script.statements[0])).to_string();
             }
             "ghost-turn" => {
                 let waited = Duration::from_millis(number_of(second));
@@ -608,6 +621,11 @@ impl Replay {
         }
         (claim, ended)
     }
+}
+
+/// What a statement lays.
+fn row(statement: &Statement) -> Inserted {
+    (statement.fingerprint.hash, each_value(statement, None))
 }
 
 fn hashes(statements: &str) -> Vec<u64> {

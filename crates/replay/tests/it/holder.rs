@@ -34,7 +34,7 @@ use bytes::BytesMut;
 use expect_test::Expect;
 use hindcast_order::Tx;
 use hindcast_replay::hold::{
-    Answered, Code, Context, HoldOptions, Holder, Next, Pins, SentAll, Unreadable,
+    Answered, Code, Context, HoldOptions, Holder, Inserted, Next, Pins, SentAll, Unreadable,
 };
 use hindcast_replay::looks::Stretch;
 use hindcast_replay::transaction::{
@@ -60,6 +60,8 @@ struct Told {
     recorded: Option<Answered>,
     /// What the client of a ghost sent.
     ghost: Option<Vec<u8>>,
+    /// Rows that ghosts have laid.
+    laid: Vec<Inserted>,
     alone: Option<RequestId>,
     yields: bool,
     free: bool,
@@ -102,6 +104,9 @@ impl Context for Told {
     fn sent_by(&self, _tx: Tx) -> Result<Option<SentAll>, Unreadable> {
         let ghost = self.ghost.as_deref();
         Ok(ghost.map(|sent| SentAll::read(sent, &ScriptCache::default())))
+    }
+    fn is_laid(&self, row: &Inserted) -> bool {
+        self.laid.contains(row)
     }
     fn gave_back(&mut self, tx: Tx) {
         self.hear(format!("{} is given back", tx.0));
@@ -234,6 +239,7 @@ impl Session {
                 pins: Pins::default(),
                 recorded: None,
                 ghost: None,
+                laid: Vec::new(),
                 alone: None,
                 yields: false,
                 free: false,
@@ -308,6 +314,15 @@ impl Session {
                     notation::client(message, &mut bytes);
                 }
                 self.told.ghost = Some(bytes.to_vec());
+            }
+            // What the client of a ghost sent that the recording has done.
+            "laid" => {
+                let mut bytes = BytesMut::new();
+                for message in value.split(" | ") {
+                    notation::client(message, &mut bytes);
+                }
+                let sent = SentAll::read(&bytes, &ScriptCache::default());
+                self.told.laid = sent.inserts;
             }
             // Which of its statements ask the catalog: a text, or `-`.
             "lookups" => {

@@ -2,7 +2,7 @@
 //! something, and what the request draws is put in its place. Pools of threads are handed work.
 
 use std::ffi::CString;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
@@ -16,7 +16,7 @@ use super::class::{
 };
 use super::machine::{Native, Reference, Thread, tools};
 use super::{copies, local, numbers, seen};
-use crate::{pins, turns};
+use crate::{pins, starts, turns};
 
 /// What a generator begins with, and what `ThreadLocalRandom` goes on with.
 pub const SEED: Method = ("seed", "(J)J");
@@ -184,6 +184,20 @@ fn number_of(caller: Caller) -> Option<u64> {
     drawn(caller).map(u64::from_ne_bytes)
 }
 
+/// Outside of requests: what the thread draws there, by the code that asks. Names that a program
+/// gives itself at its start are made so. It costs more than the number itself, so not for long.
+fn number_outside() -> Option<u64> {
+    const MAX: u32 = 2000;
+    static DRAWN: AtomicU32 = AtomicU32::new(0);
+    if pins::is_of_request() || !starts::are_pinned() || DRAWN.load(Ordering::Relaxed) >= MAX {
+        return None;
+    }
+    DRAWN.fetch_add(1, Ordering::Relaxed);
+    let caller = caller(tools(), size_of::<u64>() as u64);
+    // SAFETY: there is room.
+    pins::number(|bytes, length| unsafe { pins::draw_for_thread(caller, bytes, length) })
+}
+
 extern "C" fn seed(_: *mut c_void, _: Reference, given: i64) -> i64 {
     let number = || number_of(caller(tools(), size_of::<i64>() as u64));
     let own = (turns::of_code() != 0).then(number).flatten();
@@ -191,7 +205,8 @@ extern "C" fn seed(_: *mut c_void, _: Reference, given: i64) -> i64 {
 }
 
 extern "C" fn next_seed(_: *mut c_void, _: Reference, given: i64) -> i64 {
-    number_of(THREAD_LOCAL).map_or(given, |number| number as i64)
+    let number = number_of(THREAD_LOCAL).or_else(number_outside);
+    number.map_or(given, |number| number as i64)
 }
 
 extern "C" fn step_aside(_: *mut c_void, _: Reference) {
@@ -200,7 +215,8 @@ extern "C" fn step_aside(_: *mut c_void, _: Reference) {
 
 extern "C" fn number(_: *mut c_void, _: Reference, given: f64) -> f64 {
     const BITS: u32 = 53;
-    number_of(MATH).map_or(given, |number| {
+    let number = number_of(MATH).or_else(number_outside);
+    number.map_or(given, |number| {
         (number >> (u64::BITS - BITS)) as f64 / (1u64 << BITS) as f64
     })
 }

@@ -302,3 +302,44 @@ fn who_looks_for_something_to_do_in_vain_finds_nothing() {
         "#]],
     );
 }
+
+/// A thread of the service writes sessions for requests, several in one transaction, and they wait
+/// for it.
+#[test]
+fn a_row_that_a_ghost_has_laid_is_not_laid_again() {
+    check(
+        "@ claim outside
+         @ laid P s INSERT INTO t VALUES ($1, $2) | B - s a b | E - | S
+         > Q BEGIN
+         > P s INSERT INTO t VALUES ($1, $2) | B - s a b | E - | B - s a c | E - | S
+         > Q COMMIT",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            ! claim of request none: Outside
+            » [writable*]
+            » [patience*]
+            » P s INSERT INTO t VALUES ($1, $2)
+            » B - s a b
+            » C P hindcast_nothing
+            » B - s a c
+            » E -
+            » S
+            « 1
+            « 2
+            « C INSERT 0 1
+            « 2
+            « C INSERT 0 1
+            « Z T
+            » [id*]
+            ! undone: INSERT INTO t VALUES ($1, $2)
+            » [undo*]
+            » Q COMMIT
+            ! in None
+            ! 4 statements of none
+            « C COMMIT
+            « Z I
+        "#]],
+    );
+}
