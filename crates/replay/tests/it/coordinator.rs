@@ -18,11 +18,8 @@
 mod answers;
 mod background;
 mod changed;
-<<<<<<< HEAD
 mod handed;
-=======
 mod let_go;
->>>>>>> kc
 mod monitor;
 mod moved;
 mod recorded;
