@@ -55,14 +55,17 @@ impl Coordinator {
     /// Whether the like of a transaction began behind the answer of its request: what else the
     /// request does has nothing to do with when this comes.
     pub(super) fn may_begin_behind(&self, tx: Tx) -> bool {
-        let shape = self.recording.transaction(tx).shape;
-        self.handed.begun_behind.contains(&shape)
+        self.is_like_one_of(&self.handed.begun_behind, tx)
     }
 
     pub(super) fn is_handed_over(&self, tx: Tx) -> bool {
-        let shape = self.recording.transaction(tx).shape;
-        let is_over_behind = self.handed.over_behind.contains(&shape);
+        let is_over_behind = self.is_like_one_of(&self.handed.over_behind, tx);
         self.may_begin_behind(tx) || is_over_behind && !self.only_reads(tx)
+    }
+
+    /// What a pool asks of its connections is not: it may not come at all.
+    fn is_like_one_of(&self, shapes: &HashSet<ShapeId>, tx: Tx) -> bool {
+        shapes.contains(&self.recording.transaction(tx).shape) && !self.comes_unnoticed(tx)
     }
 
     /// A request is answered without these, which it had begun. Returns those that do not come; the

@@ -231,6 +231,30 @@ fn changed_code_may_hand_it_over_later_or_not_at_all() {
     );
 }
 
+/// What a pool asks of a connection is asked behind an answer, too.
+#[test]
+fn what_a_pool_asks_is_not_handed_over() {
+    check(
+        How::Changed,
+        "request 1 0..100
+         request 2 0..100
+         tx 1 10..15 sees 100: SELECT 1
+         tx 1 20..30 xid 100 sees 100: UPDATE t SET a = $1
+         tx 1 110..115 sees 101: SELECT 1
+         tx 2 40..50 sees 101: SELECT a FROM t",
+        "sent 1
+         claim 1 UPDATE t SET a = 1
+         snapshot 1
+         may commit 1",
+        expect![[r#"
+            sent 1 +1
+            claim 1 UPDATE t SET a = 1 => Run(Tx(1)) +1
+            snapshot 1 +1
+            may commit 1 => yes
+        "#]],
+    );
+}
+
 /// What the thread reads fills a cache, which was filled before originally: it is taken for the
 /// later one.
 #[test]
