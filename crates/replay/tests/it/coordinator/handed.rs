@@ -96,11 +96,12 @@ fn what_came_behind_an_answer_may_come_before_all_else() {
          tx 1 110..120 session 7 xid 100 sees 100: INSERT INTO seen VALUES ($1)",
         "sent 1
          claim 1 SELECT b FROM u
+         snapshot 0
+         ended 0
          claim 1 INSERT INTO seen VALUES (1)
          may snapshot 2
          snapshot 2
          claim 1 SELECT a FROM t
-         ended 0
          ended 1
          may commit 2
          ended 2
@@ -111,11 +112,12 @@ fn what_came_behind_an_answer_may_come_before_all_else() {
         expect![[r#"
             sent 1 +1
             claim 1 SELECT b FROM u => Run(Tx(0)) +1
+            snapshot 0 +1
+            ended 0 +1
             claim 1 INSERT INTO seen VALUES (1) => Run(Tx(2)) +1
             may snapshot 2 => yes
             snapshot 2 +1
             claim 1 SELECT a FROM t => Run(Tx(1)) +1
-            ended 0 +1
             ended 1 +1
             may commit 2 => yes
             ended 2 +1
