@@ -34,7 +34,8 @@ impl Coordinator {
         // What came before it in the request was left out. Nothing may wait for it.
         let late = |&one: &Tx| {
             let is_apart = self.may_begin_behind(tx) || self.is_handed_over(one);
-            is_apart || self.only_reads(one) && self.still_comes(one, tx)
+            let comes = is_apart || self.only_reads(one) && self.still_comes(one, tx);
+            comes && !self.comes_unnoticed(one)
         };
         let (late, passed): (Vec<Tx>, Vec<Tx>) = self.over_before(request, tx).partition(late);
         if !late.is_empty() {

@@ -243,7 +243,8 @@ fn what_a_pool_asks_is_not_handed_over() {
          tx 1 10..15 sees 100: SELECT 1
          tx 1 20..30 xid 100 sees 100: UPDATE t SET a = $1
          tx 1 110..115 sees 101: SELECT 1
-         tx 2 40..50 sees 101: SELECT a FROM t",
+         tx 2 40..60 xid 101 sees 101: UPDATE t SET a = $1
+         tx 2 45..50 sees 101: SELECT 1",
         "sent 1
          claim 1 UPDATE t SET a = 1
          snapshot 1
