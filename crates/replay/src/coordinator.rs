@@ -276,11 +276,12 @@ impl Coordinator {
     }
 
     /// Whether the transaction is answered the same whenever it runs: it asks for what the catalog
-    /// says, and nothing in the recording defines anything. It must not wait, since services ask so
-    /// to fill caches that all of their requests use, and let the others wait meanwhile.
+    /// says, and nothing in the recording defines anything, or whether the server is there. It must
+    /// not wait, since services ask so to fill caches that all of their requests use, or to give a
+    /// connection away, and let the others wait meanwhile.
     fn is_whenever(&self, tx: Tx) -> bool {
-        let committed = self.recording.transaction(tx).fate == Fate::Committed;
-        committed && self.sets_up(tx) && !self.shapes.define
+        let recorded = self.recording.transaction(tx);
+        recorded.fate == Fate::Committed && self.shapes.asks_whenever(recorded.shape)
     }
 
     /// Whether changed code asks what the catalog says while its request has other things to do

@@ -147,6 +147,13 @@ pub fn asks_catalog(statement: &Statement) -> bool {
     statement.kind == Kind::Select && sets_up(statement)
 }
 
+/// Whether a statement asks nothing but whether the server is there, as pools do: `SELECT 1`.
+pub fn asks_nothing(statement: &Statement) -> bool {
+    static CONSTANT: LazyLock<Regex> = LazyLock::new(|| regex(r"^select \$\d+(?: as \w+)?$"));
+    let text = statement.fingerprint.text.to_ascii_lowercase();
+    statement.kind == Kind::Select && CONSTANT.is_match(&text)
+}
+
 fn is_word_before_name(word: &str) -> bool {
     matches!(word, "only" | "lateral")
 }
@@ -165,6 +172,24 @@ mod tests {
     use hindcast_wire::sql::{Dialect, Script};
 
     use super::*;
+
+    #[test]
+    fn whether_the_server_is_there_is_asked_of_nothing_else() {
+        let of = |text: &str| {
+            let script = Script::of(text.as_bytes(), Dialect::default());
+            asks_nothing(&script.statements[0])
+        };
+        assert!(of("SELECT 1"));
+        assert!(of("select 1 as alive"));
+        for text in [
+            "SELECT now()",
+            "SELECT current_user",
+            "SELECT 1 FROM t",
+            "SET a = 1",
+        ] {
+            assert!(!of(text), "{text}");
+        }
+    }
 
     #[test]
     fn what_is_about_a_connection_is_known() {

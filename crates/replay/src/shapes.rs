@@ -8,7 +8,7 @@ use hindcast_wire::sql::{self, Dialect, Kind, Script, Statement};
 use regex::Regex;
 
 use crate::inserts::FirstWrite;
-use crate::setup::{asks_catalog, sets_up};
+use crate::setup::{asks_catalog, asks_nothing, sets_up};
 
 /// What is known about a kind of transaction from its statements.
 #[derive(Default)]
@@ -39,6 +39,8 @@ pub struct Shapes {
     aside: HashSet<u64>,
     /// They do nothing but what connections and pools do for themselves; see [`sets_up`].
     setting_up: HashSet<ShapeId>,
+    /// Of those, the ones that depend on nothing that anybody may do.
+    asking_nothing: HashSet<ShapeId>,
     /// Whether one of all their statements may change the catalog.
     pub define: bool,
     /// By statement: its hash, if it asks the catalog and that does not change, or if it reads and
@@ -119,6 +121,9 @@ impl Shapes {
             };
             if own().next().is_some() && own().all(sets_up) {
                 shapes.setting_up.insert(shape.id);
+                if own().all(asks_nothing) {
+                    shapes.asking_nothing.insert(shape.id);
+                }
             }
             shapes.note_lookups(shape.id, &statements);
             let reads = |one: &&Statement| one.takes_snapshot && only_reads(one);
@@ -371,6 +376,12 @@ impl Shapes {
     /// Whether transactions of this shape come and go with connections.
     pub fn sets_up(&self, shape: ShapeId) -> bool {
         self.setting_up.contains(&shape)
+    }
+
+    /// Whether transactions of this shape ask what is answered the same whenever they come: what
+    /// the catalog says where nothing defines anything, or nothing at all.
+    pub fn asks_whenever(&self, shape: ShapeId) -> bool {
+        self.asking_nothing.contains(&shape) || self.sets_up(shape) && !self.define
     }
 
     /// What of the shape's statements is not as recorded by itself, and why. `told`: the server

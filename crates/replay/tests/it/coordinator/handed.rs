@@ -324,3 +324,31 @@ fn what_changed_code_has_handed_over_is_not_left_out() {
         "#]],
     );
 }
+
+/// Where something is defined, too: who asks may have a lock in its hands that all others want.
+#[test]
+fn changed_code_asks_at_any_time_whether_the_server_is_there() {
+    check(
+        How::Changed,
+        "request 1 0..100
+         request 2 0..100
+         tx 1 1..5 xid 99 sees 99: CREATE TABLE IF NOT EXISTS t (a integer)
+         tx 1 10..20 xid 100 sees 100: UPDATE t SET a = $1
+         tx 2 30..35 sees 101: SELECT $1
+         tx 2 40..45 sees 101: SELECT a FROM t",
+        "sent 2
+         claim 2 SELECT 1
+         may snapshot 2
+         ended 2
+         claim 2 SELECT a FROM t
+         may snapshot 3",
+        expect![[r#"
+            sent 2 +1
+            claim 2 SELECT 1 => Run(Tx(2)) +1
+            may snapshot 2 => yes
+            ended 2 +1
+            claim 2 SELECT a FROM t => Run(Tx(3)) +1
+            may snapshot 3 => no
+        "#]],
+    );
+}
