@@ -43,8 +43,8 @@ pub trait Context {
     /// All but the commit is done, or what is done next may wait for another transaction's commit.
     fn ran(&mut self, tx: Tx);
     fn ended(&mut self, claim: Claim, ended: Ended);
-    /// The same of one that stands for none, or of which it was not known until its end which it is:
-    /// these statements have come.
+    /// The same of one that stands for none, or of which it was not known which it is: these
+    /// statements have come.
     fn came(&mut self, _claim: Option<Claim>, _statements: &[u64]) {}
     fn served(&mut self, tx: Tx, complete: bool, moved: MovedReads);
     fn lost(&mut self, claim: Claim, ended: Ended);
