@@ -80,8 +80,8 @@ impl Context for ServiceContext {
         self.shared.monitor.with(|c| c.ended(claim, &ended));
         self.shared.settle_results(false);
     }
-    fn came(&mut self, statements: &[u64]) {
-        self.shared.monitor.with(|c| c.came(statements));
+    fn came(&mut self, claim: Option<Claim>, statements: &[u64]) {
+        self.shared.monitor.with(|c| c.came(claim, statements));
     }
     fn served(&mut self, tx: Tx, complete: bool, moved: MovedReads) {
         self.shared.monitor.with(|c| c.served(tx, complete, moved));

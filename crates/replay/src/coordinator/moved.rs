@@ -20,7 +20,7 @@ use super::Coordinator;
 use crate::changes::{Changes, Difference, DifferenceKind};
 use crate::recording::{Answer, Fate, Recording};
 use crate::shapes::{self, Differing, Shapes};
-use crate::transaction::{Ask, Ended, EndedAs, MovedReads, Opening};
+use crate::transaction::{Ask, Claim, Ended, EndedAs, MovedReads, Opening};
 use crate::verdict::DivergenceKind;
 
 #[derive(Default)]
@@ -187,9 +187,13 @@ fn read_by(reads: &HashSet<u64>, recording: &Recording, shapes: &Shapes) -> Hash
 }
 
 impl Coordinator {
-    /// These statements came, in a transaction that stands for none.
-    pub fn came(&mut self, statements: &[u64]) {
+    /// These statements came, in a transaction that stands for none. Without a claim it was not
+    /// known which it is, and what it has read has moved.
+    pub fn came(&mut self, claim: Option<Claim>, statements: &[u64]) {
         statements.iter().for_each(|&one| self.moved.came(one));
+        let is_read = |one: &&u64| claim.is_none() && self.shapes.read(**one).is_some();
+        let reads = statements.iter().filter(is_read);
+        reads.for_each(|&read| self.moved.count(read));
     }
 
     /// Whether a statement that reads and was recorded, but in no transaction of this request that
@@ -214,16 +218,20 @@ impl Coordinator {
 
     /// A client has begun a transaction, and reads first what none that the request has left begins
     /// with. It may be one that reads, to fill a cache, or one that writes and has such a read in
-    /// front of it this time. What comes behind it tells, where that has a snapshot of its own.
+    /// front of it this time. What comes behind it tells, where that has a snapshot of its own, or
+    /// where the request has none left.
     pub(super) fn turns_out_later(&self, request: Request, opening: Opening) -> bool {
-        let reads = opening.begun && self.shapes.opens_reads(opening.hash);
+        let reads = opening.begun && self.shapes.read(opening.hash).is_some();
         let recorded = |tx: Tx| self.recording.transaction(tx);
         let is_free = |tx: Tx| {
             let recorded = recorded(tx);
             recorded.is_read_committed() && recorded.fate == Fate::Committed
         };
         let writes = |tx: Tx| self.shapes.is_begun_to_write(recorded(tx).shape);
-        reads && self.unclaimed(request).all(is_free) && self.unclaimed(request).any(writes)
+        let is_none_left = || self.next_noticed(request).is_none() && !self.is_broken_off(request);
+        let may_write = || !self.shapes.opens_reads(opening.hash) && is_none_left();
+        let left = || self.unclaimed(request);
+        reads && left().all(is_free) && (left().any(writes) || may_write())
     }
 
     /// The transaction of the request that a client has begun, if its first reads do not come: they

@@ -43,8 +43,9 @@ pub trait Context {
     /// All but the commit is done, or what is done next may wait for another transaction's commit.
     fn ran(&mut self, tx: Tx);
     fn ended(&mut self, claim: Claim, ended: Ended);
-    /// The same of one that stands for none: these statements have come.
-    fn came(&mut self, _statements: &[u64]) {}
+    /// The same of one that stands for none, or of which it was not known which it is: these
+    /// statements have come.
+    fn came(&mut self, _claim: Option<Claim>, _statements: &[u64]) {}
     fn served(&mut self, tx: Tx, complete: bool, moved: MovedReads);
     fn lost(&mut self, claim: Claim, ended: Ended);
     /// The transaction of [`HoldOptions::stop`] is there, and goes no further.

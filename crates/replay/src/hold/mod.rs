@@ -491,7 +491,7 @@ impl Holder {
             }
             cx.ended(claim, open.into_ended());
         } else {
-            cx.came(open.hashes());
+            cx.came(open.claim(), open.hashes());
         }
     }
 
@@ -746,7 +746,7 @@ impl Holder {
         cx.entered(None);
         match open.followed() {
             Some(claim) => cx.ended(claim, open.into_ended()),
-            None => cx.came(open.hashes()),
+            None => cx.came(open.claim(), open.hashes()),
         }
     }
 }

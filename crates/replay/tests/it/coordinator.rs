@@ -527,7 +527,8 @@ impl Replay {
                     .collect();
                 coordinator.nothing_moves(&asks);
             }
-            "came" => coordinator.came(&hashes(rest)),
+            "came" => coordinator.came(Some(Claim::Outside), &hashes(rest)),
+            "turned-out-as-none" => coordinator.came(None, &hashes(rest)),
             "asks-to-see" => coordinator.asks_to_see(Ask::Snapshot(tx())),
             "sees-present" => return coordinator.sees_present(Ask::Snapshot(tx())).to_string(),
             "counts-let-go" => return coordinator.reads_let_go().to_string(),

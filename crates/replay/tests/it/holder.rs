@@ -153,8 +153,12 @@ impl Context for Told {
         }
         self.hear(said);
     }
-    fn came(&mut self, statements: &[u64]) {
-        self.hear(format!("{} statements of none", statements.len()));
+    fn came(&mut self, claim: Option<Claim>, statements: &[u64]) {
+        let count = statements.len();
+        self.hear(match claim {
+            Some(_) => format!("{count} statements of none"),
+            None => format!("{count} statements of one that is not known"),
+        });
     }
     fn served(&mut self, tx: Tx, complete: bool, moved: MovedReads) {
         let how = if complete { "whole" } else { "in part" };

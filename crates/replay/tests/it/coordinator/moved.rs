@@ -572,6 +572,30 @@ fn a_transaction_that_writes_may_begin_with_a_read_that_it_did_not_have() {
     );
 }
 
+/// Others begin so and write.
+#[test]
+fn a_request_that_has_none_left_may_read_what_others_begin_with() {
+    check(
+        RECORDED,
+        "request 1 0..100
+         request 2 0..100
+         tx 1 10..20 xid 100 sees 100 read-committed: BEGIN; SELECT name FROM kind; UPDATE t SET a = $1; COMMIT",
+        "claim 2 BEGIN; SELECT name FROM kind
+         turned-out-as-none BEGIN; SELECT name FROM kind; COMMIT
+         moved
+         claim 2 BEGIN; SELECT name FROM kind
+         claim 2 BEGIN; SELECT name FROM kind; UPDATE t SET a = 7",
+        expect![[r#"
+            claim 2 BEGIN; SELECT name FROM kind => Later(None)
+            turned-out-as-none BEGIN; SELECT name FROM kind; COMMIT
+            moved => 1× SELECT name FROM kind
+            claim 2 BEGIN; SELECT name FROM kind => Later(None)
+            claim 2 BEGIN; SELECT name FROM kind; UPDATE t SET a = 7 => Extra
+                2 - ExtraTransaction { recorded: 0, statement: "UPDATE t SET a = $1" }
+        "#]],
+    );
+}
+
 /// Its first read is in a cache, and it begins with what the one behind it begins with.
 #[test]
 fn a_transaction_that_reads_is_not_the_one_behind_it_that_begins_with_its_second_read() {

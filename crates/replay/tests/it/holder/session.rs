@@ -300,7 +300,7 @@ fn a_service_that_asks_whether_it_may_write_is_told_what_it_has_chosen() {
             « Z T
             » Q COMMIT
             ! in None
-            ! 3 statements of none
+            ! 3 statements of one that is not known
             « C COMMIT
             « Z I
             » Q SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY
