@@ -245,19 +245,7 @@ impl Coordinator {
             return Claim::Outside;
         }
         let Some(tx) = matching.or_else(|| self.next_noticed(request)) else {
-            if self.is_broken_off(request) {
-                self.steps += 1;
-                self.cut_off.insert(request.0);
-                return Claim::CutOff;
-            }
-            if self.compares(request) && !self.stopped {
-                let kind = DivergenceKind::ExtraTransaction {
-                    recorded: self.recording.own(request).len(),
-                    statement: opening.text.to_owned(),
-                };
-                self.diverge(Divergence::at(Position::request(id), kind));
-            }
-            return Claim::Extra;
+            return self.one_too_many(request, opening);
         };
         self.steps += 1;
         self.set_claimed(tx);
@@ -266,6 +254,24 @@ impl Coordinator {
             Fate::Aborted => Claim::Serve(tx),
             Fate::Committed | Fate::Prepared | Fate::Unknown => Claim::Run(tx),
         }
+    }
+
+    /// What begins is none of those that the request had.
+    fn one_too_many(&mut self, request: Request, opening: Opening<'_>) -> Claim {
+        if self.is_broken_off(request) {
+            self.steps += 1;
+            self.cut_off.insert(request.0);
+            return Claim::CutOff;
+        }
+        if self.compares(request) && !self.stopped {
+            let kind = DivergenceKind::ExtraTransaction {
+                recorded: self.recording.own(request).len(),
+                statement: opening.text.to_owned(),
+            };
+            let id = self.recording.request(request).id;
+            self.diverge(Divergence::at(Position::request(id), kind));
+        }
+        Claim::Extra
     }
 
     /// Whether the transaction came with its connection, and not with its request.
