@@ -4,6 +4,7 @@ use hindcast_tests::http::Client;
 use hindcast_tests::{Process, Stage, repository, wait_for};
 
 use super::inside_extension;
+use super::languages::install;
 
 const SCHEMA: &str = "CREATE TABLE written (name text NOT NULL)";
 
@@ -55,6 +56,27 @@ fn a_pool_of_java_is_as_large_as_a_replay_needs() {
     let service = ["java", &service, &stage.service_port.to_string()];
     record(&stage, &service);
     is_replayed(&stage, &service);
+}
+
+/// As a replay tells it.
+#[test]
+fn pools_of_threads_of_python_are_as_large_as_a_replay_needs() {
+    install("tests/services/install.sh", &[]);
+    let stage = Stage::new("pool-python", "");
+    let python = repository("tests/services/.venv/bin/python");
+    let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
+    command
+        .arg(stage.trace())
+        .arg("--")
+        .arg(python)
+        .arg(repository("tests/services/threads.py"))
+        .env("HINDCAST_POOL", "7")
+        .env("DATABASE_URL", stage.database_url());
+    let ended = Process::start("record", command, stage.folder()).wait();
+    let said = ended.assert_code(0).stdout;
+    for pool in ["waitress 7", "cheroot 7", "executor 7", "one 1"] {
+        assert!(said.lines().any(|line| line == pool), "{said}");
+    }
 }
 
 /// Nobody can tell a program in Rust to have more connections. So the first request does not hear

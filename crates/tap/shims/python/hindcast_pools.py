@@ -45,11 +45,29 @@ def sqlalchemy_pool(real):
     return get
 
 
+def waitress_pool(real):
+    def size(self, count):
+        real(self, as_large_as_needed(count))
+
+    return size
+
+
+def cheroot_pool(real):
+    def init(self, *args, **kwargs):
+        real(self, *args, **kwargs)
+        self.min = as_large_as_needed(self.min)
+        self.max = max(self.max, self.min)
+
+    return init
+
+
 def executor(pool):
-    """In a replay tasks begin in another order, and one that must end first may be behind those that wait for it.
+    pool._max_workers = as_large_as_needed(getattr(pool, "_max_workers", 1))
+
+
+def as_large_as_needed(threads):
+    """In a replay work begins in another order, and what must end first may be behind what waits for it.
 
     A pool of one thread is there for the order.
     """
-    most = getattr(pool, "_max_workers", 1)
-    if CONNECTIONS and most > 1:
-        pool._max_workers = max(most, CONNECTIONS)
+    return max(threads, CONNECTIONS) if threads > 1 else threads

@@ -690,6 +690,12 @@ HOOKS = {
     "tornado.http1connection": tornado,
     "sanic.request.types": sanic,
     "waitress.channel": waitress,
+    "waitress.task": lambda module: replace(
+        module.ThreadedTaskDispatcher, "set_thread_count", hindcast_pools.waitress_pool
+    ),
+    "cheroot.workers.threadpool": lambda module: replace(
+        module.ThreadPool, "__init__", hindcast_pools.cheroot_pool
+    ),
     "twisted.internet.tcp": twisted,
     "twisted.internet.base": reactor,
     "twisted.python.threadpool": twisted_threads,
