@@ -4,6 +4,7 @@ use hindcast_taplog::{Direction, Told};
 use libc::{c_int, c_void, iovec, size_t, ssize_t};
 
 use crate::descriptors::Entry;
+use crate::real::real;
 use crate::turns::Begins;
 use crate::{descriptors, process, thread, tls, tokio, turns};
 
@@ -69,7 +70,7 @@ pub unsafe fn plain_was_read(
         tokio::has_read();
     }
     let turn = match begins {
-        Some(Begins::Elsewhere) => return 0,
+        Some(Begins::Elsewhere) => return ends(descriptor),
         Some(Begins::Here(number)) => Some(number),
         None => None,
     };
@@ -88,6 +89,14 @@ pub unsafe fn plain_was_read(
         }
     });
     done
+}
+
+/// Nothing more comes, which whoever reads once more is told again: Python's buffered readers do,
+/// and would wait.
+fn ends(descriptor: c_int) -> ssize_t {
+    // SAFETY: it is a connection of the program's.
+    unsafe { real!(fn shutdown(c_int, c_int) -> c_int)(descriptor, libc::SHUT_RD) };
+    0
 }
 
 /// A write to a descriptor that is about to be made; `None` if nobody wants to know. `parts`: what

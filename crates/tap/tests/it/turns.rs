@@ -286,6 +286,47 @@ fn a_request_of_which_nobody_knows_which_it_is_is_not_the_one_before() {
     assert_eq!(turns["/b"], [Some(0); 2]);
 }
 
+/// It was sent once more, since nobody had taken it for a while. A reader that asks again is not to
+/// wait for what will not come.
+#[test]
+fn a_request_that_another_has_taken_has_an_end() {
+    const READS_TWICE: &str = r#"
+import socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    connection = listener.accept()[0]
+    connection.sendall(f"{len(connection.recv(100))} {len(connection.recv(100))}".encode())
+"#;
+    let gate = Gate::open_for(Purpose::Replay);
+    let mut command = Command::new("python3");
+    let port = free_port();
+    command.args(["-c", READS_TWICE, &port.to_string()]);
+    let recorder = Recorder::with_board(Arc::clone(&gate.board));
+    recorder.tap(&mut command);
+    let service = Service::start(&mut command);
+    let listens = || gate.board.listener(port, false);
+    let port = std::iter::repeat_with(listens).find_map(|port| {
+        std::thread::sleep(Duration::from_millis(5));
+        port
+    });
+    let head = "GET / HTTP/1.1\r\nhindcast-request: 0000000000000005\r\n\r\n";
+    let lengths = [(head.len(), 1), (0, 0)].map(|(first, second)| format!("{first} {second}"));
+    for expected in lengths {
+        let mut connection = connect(port.unwrap());
+        connection
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        connection.write_all(head.as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        connection.write_all(b"x").unwrap();
+        let mut said = [0; 20];
+        let length = connection.read(&mut said).unwrap();
+        assert_eq!(str::from_utf8(&said[..length]).unwrap(), expected);
+    }
+    drop(service);
+    recorder.stop();
+}
+
 /// No recorder has its requests, so a number would be that of none.
 #[test]
 fn what_comes_by_http2_is_for_none() {
