@@ -91,7 +91,7 @@ pub unsafe fn plain_was_read(
     done
 }
 
-/// Nothing more comes, which whoever reads once more is told again: Python's buffered readers do,
+/// Nothing more comes, and a reader is told that each time: Python's buffered ones read once more,
 /// and would wait.
 fn ends(descriptor: c_int) -> ssize_t {
     // SAFETY: it is a connection of the program's.
