@@ -4,6 +4,7 @@
 
 POST /NAME/MAKER makes a thing in a savepoint, as Django's get_or_create and Rails' create_or_find_by. PUT does so without one, and begins
 again where it fails. PATCH makes two in a statement, as far as they are not there. Each answers what it sees of things then, or what it made.
+COPY makes one so, and MOVE gives a thing to another maker, and takes its time.
 """
 
 import http.server
@@ -12,12 +13,14 @@ import os
 import queue
 import socketserver
 import sys
+import time
 
 import psycopg
 
 pool = queue.LifoQueue()
 MAKE = "INSERT INTO thing (name, maker) VALUES (%s, %s) RETURNING id"
 MAKE_TWO = "INSERT INTO thing (name, maker) VALUES (%s, %s), (%s, %s) ON CONFLICT DO NOTHING"
+MAKE_ONE = "INSERT INTO thing (name, maker) VALUES (%s, %s) ON CONFLICT DO NOTHING"
 # What else it sees tells when it looked.
 LOOK = "SELECT id, maker, (SELECT sum(id) FROM thing) FROM thing WHERE name = %s"
 
@@ -44,6 +47,8 @@ def in_a_savepoint(connection, name, maker):
             with connection.transaction():
                 return connection.execute(MAKE, (name, maker)).fetchone()
         except psycopg.errors.UniqueViolation:
+            # Others come in between.
+            time.sleep(0.002)
             return look(connection, name)
 
 
@@ -62,6 +67,20 @@ def two(connection, name, maker):
         return [made, look(connection, name)]
 
 
+def one(connection, name, maker):
+    with connection.transaction():
+        made = connection.execute(MAKE_ONE, (name, maker)).rowcount
+        time.sleep(0.002)
+        return [made, look(connection, name)]
+
+
+def move(connection, name, maker):
+    with connection.transaction():
+        moved = connection.execute("UPDATE thing SET maker = %s WHERE name = %s", (maker, name)).rowcount
+        time.sleep(0.004)
+        return moved
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -73,6 +92,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_PATCH(self):
         self.answer(two)
+
+    def do_COPY(self):
+        self.answer(one)
+
+    def do_MOVE(self):
+        self.answer(move)
 
     def answer(self, work):
         name, maker = self.path.split("/")[1:]

@@ -55,7 +55,8 @@
 //! pass and without ever comparing two snapshots; [`schedule`] answers "may it?" from two counters
 //! per level; [`retroaction`] has the rules for code that was changed after it was recorded;
 //! [`admission`] says when a request may be sent again so that no pool of workers or connections
-//! can lock up, [`openings`] when it may go on where a pool is too small for that; [`rows`] is the
+//! can lock up, [`openings`] when it may go on where a pool is too small for that; [`losers`] has who
+//! found a unique key taken before the row was changed; [`rows`] is the
 //! standby's order, [`acquisitions`] that of threads, and each stands by itself.
 //!
 //! **What this crate does not do**: it knows no request handlers, sessions, bytes or clocks.
@@ -70,6 +71,7 @@ pub mod acquisitions;
 pub mod admission;
 pub mod levels;
 pub mod locks;
+pub mod losers;
 pub mod openings;
 pub mod retroaction;
 pub mod rows;
@@ -78,6 +80,7 @@ pub mod schedule;
 pub use admission::{Admission, Span};
 pub use levels::{Levels, LevelsError, Observed, Snapshots, Step, Writers};
 pub use locks::{LockStep, StepAt};
+pub use losers::{Change, Losers, Lost};
 pub use openings::Openings;
 pub use schedule::{Explanation, Progress, Schedule, Wait};
 

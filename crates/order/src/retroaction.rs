@@ -195,7 +195,8 @@ impl Retroaction {
         self.schedule.has_ended(tx) || self.schedule.is_abandoned(tx)
     }
 
-    fn is_free(&self, tx: Tx) -> bool {
+    /// Whether no rule holds it any more.
+    pub fn is_free(&self, tx: Tx) -> bool {
         self.schedule.is_abandoned(tx) || self.roles.get(&tx) == Some(&Role::Free)
     }
 

@@ -464,6 +464,15 @@ impl Coordinator {
         }
     }
 
+    /// A statement that changes rows waits for those that found a key taken before. Where one of
+    /// them waits for commits which the statement does not see, it looks when it may go on.
+    pub fn asks_to_change(&mut self, tx: Tx, statement: u32) {
+        if self.rules.asks_to_change(tx, statement, &self.recording) {
+            let look = self.recording.looks().nth(tx, statement);
+            self.waits(Looking { tx, look });
+        }
+    }
+
     pub fn locked(&mut self, tx: Tx, statement: u32) {
         self.steps += self.rules.locked(tx, statement);
     }

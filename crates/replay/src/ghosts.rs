@@ -314,6 +314,11 @@ impl Context for GhostContext {
     fn commits_freely(&self, tx: Tx) -> bool {
         self.shared.monitor.commits_freely(tx)
     }
+    fn asks_to_change(&mut self, tx: Tx, statement: u32) {
+        self.shared
+            .monitor
+            .with(|c| c.asks_to_change(tx, statement));
+    }
     fn took_snapshot(&mut self, tx: Tx) {
         self.shared.monitor.with(|c| c.took_snapshot(tx));
     }

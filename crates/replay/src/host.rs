@@ -64,6 +64,11 @@ impl Context for ServiceContext {
     fn sees_present(&mut self, ask: Ask) -> bool {
         self.shared.monitor.with(|c| c.sees_present(ask))
     }
+    fn asks_to_change(&mut self, tx: Tx, statement: u32) {
+        self.shared
+            .monitor
+            .with(|c| c.asks_to_change(tx, statement));
+    }
     fn took_snapshot(&mut self, tx: Tx) {
         self.shared.monitor.with(|c| c.took_snapshot(tx));
     }

@@ -187,16 +187,29 @@ impl Looks {
         Tx(self.begin + (from + nth) as u32)
     }
 
+    /// The number of the look that a statement of a transaction is part of. `None`: it is part of
+    /// what the transaction saw first.
+    pub fn nth(&self, tx: Tx, statement: u32) -> Option<u32> {
+        let stretches = self.stretches(tx);
+        let begun = stretches.partition_point(|look| look.first <= statement);
+        begun.checked_sub(1).map(|nth| nth as u32)
+    }
+
     /// What is in the schedule for a statement of a transaction: the look that it is part of, or
     /// the transaction itself.
     pub fn at(&self, tx: Tx, statement: u32) -> Tx {
-        let begun = self
-            .stretches(tx)
-            .partition_point(|look| look.first <= statement);
-        match begun.checked_sub(1) {
-            Some(nth) => self.scheduled(tx, nth),
+        match self.nth(tx, statement) {
+            Some(nth) => self.scheduled(tx, nth as usize),
             None => tx,
         }
+    }
+
+    /// The look of a transaction that comes behind a statement, or is of it and others behind it.
+    pub fn after(&self, tx: Tx, statement: u32) -> Option<Tx> {
+        let through = self
+            .stretches(tx)
+            .partition_point(|look| look.last <= statement);
+        (through < self.stretches(tx).len()).then(|| self.scheduled(tx, through))
     }
 
     /// All of a transaction's in the schedule.

@@ -8,14 +8,14 @@
 
 mod loading;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use hindcast_order::retroaction::{Origin, Past};
-use hindcast_order::{Levels, LevelsError, LockStep, Request, Tx};
+use hindcast_order::{Change, Levels, LevelsError, LockStep, Lost, Request, Tx};
 use hindcast_taplog::pins::{Number, Reading, decode_readings};
 use hindcast_trace::{
     self as trace, Attribution, Digest, Drawn, DrawnUuid, Isolation, Micros, ReadError, RequestId,
@@ -156,6 +156,10 @@ pub struct Recording {
     shown_by: HashMap<Tx, Tx>,
     /// Who inserted in an order that is known, by transaction.
     inserts: Vec<Insert>,
+    /// Who found a key taken.
+    lost: Vec<Lost>,
+    /// Who changed rows of the tables in which others did.
+    changes: HashMap<Tx, Vec<Change>>,
     /// By the recorder's number, what made the digests of values.
     values: BTreeMap<u16, ValuesDigest>,
     extras: File,
@@ -452,6 +456,49 @@ impl Recording {
             .iter()
             .take_while(|insert| insert.tx == tx);
         own.map(|insert| insert.statement).collect()
+    }
+
+    /// Who found a key taken, and who changed rows there, where it is known what each statement saw.
+    fn find_losers(&mut self, shapes: &Shapes) {
+        let all = (0..).map(Tx).zip(&self.transactions);
+        let known = all.filter(|(_, one)| one.knows_statements && one.is_read_committed());
+        let known: Vec<(Tx, ShapeId)> = known.map(|(tx, one)| (tx, one.shape)).collect();
+        let losing = known.iter().flat_map(|(_, shape)| shapes.losing(*shape));
+        let tables: HashSet<u32> = losing.map(|&(_, table)| table).collect();
+        for (tx, shape) in known {
+            let changing = shapes.changing(shape).iter();
+            let changing = changing.filter_map(|change| change.within(&tables));
+            let changing: Vec<Change> = changing.collect();
+            for &(statement, table) in shapes.losing(shape) {
+                self.lost.push(Lost {
+                    table,
+                    tx,
+                    statement,
+                    look: self.looks.at(tx, statement),
+                });
+            }
+            if !changing.is_empty() {
+                self.changes.insert(tx, changing);
+            }
+        }
+    }
+
+    /// Who found a key taken, by transaction.
+    pub fn lost(&self) -> &[Lost] {
+        &self.lost
+    }
+
+    /// The statements of a transaction that did.
+    pub fn losing(&self, tx: Tx) -> Vec<u32> {
+        let from = self.lost.partition_point(|one| one.tx < tx);
+        let own = self.lost[from..].iter().take_while(|one| one.tx == tx);
+        own.map(|one| one.statement).collect()
+    }
+
+    /// The statements of a transaction that change rows of tables in which others found a key
+    /// taken.
+    pub fn changes(&self, tx: Tx) -> &[Change] {
+        self.changes.get(&tx).map_or(&[], Vec::as_slice)
     }
 
     /// Reads back what a transaction drew, also where the next one showed it.

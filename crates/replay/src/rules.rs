@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use hindcast_order::levels::Step;
 use hindcast_order::retroaction::{self, Retroaction};
-use hindcast_order::{Progress, Schedule, Tx};
+use hindcast_order::{Losers, Lost, Progress, Schedule, Tx, losers};
 
 use crate::inserts::{Insert, Inserts};
 use crate::recording::Recording;
@@ -15,6 +15,7 @@ use crate::transaction::Ask;
 pub struct Rules {
     order: Order,
     inserts: Inserts,
+    losers: Losers,
 }
 
 #[derive(Debug)]
@@ -71,6 +72,7 @@ impl Rules {
         });
         Self {
             inserts: inserts(recording, &schedule),
+            losers: losers(recording, &schedule),
             order: Order::Recorded(Box::new(Recorded { schedule, sequence })),
         }
     }
@@ -78,6 +80,7 @@ impl Rules {
     pub fn of_changed(retroaction: Retroaction, recording: &Recording) -> Self {
         Self {
             inserts: inserts(recording, retroaction.schedule()),
+            losers: losers(recording, retroaction.schedule()),
             order: Order::Changed(Box::new(retroaction)),
         }
     }
@@ -97,10 +100,42 @@ impl Rules {
     }
 
     pub fn may(&self, ask: Ask, recording: &Recording) -> bool {
+        if let Ask::Change(tx, statement) = ask {
+            return self.may_change(tx, statement);
+        }
         match &self.order {
             Order::Recorded(recorded) => recorded.may(ask, &self.inserts, recording),
             Order::Changed(changed) => may_if_changed(changed, ask, &self.inserts, recording),
         }
+    }
+
+    /// Whether all are over that found a key taken before this statement changes rows of the table.
+    fn may_change(&self, tx: Tx, statement: u32) -> bool {
+        let is_free = match &self.order {
+            Order::Recorded(recorded) => {
+                recorded.sequence.is_some() || recorded.schedule.is_abandoned(tx)
+            }
+            Order::Changed(changed) => changed.is_free(tx),
+        };
+        is_free || self.losers.may_change(tx, statement)
+    }
+
+    /// This statement is about to change rows. Whether it waits for one that waits for commits which
+    /// it does not see.
+    pub fn asks_to_change(&mut self, tx: Tx, statement: u32, recording: &Recording) -> bool {
+        let (levels, looks) = (self.schedule().levels(), recording.looks());
+        let mut changes = recording.changes(tx).iter();
+        let Some(change) = changes.find(|one| one.statement == statement) else {
+            return false;
+        };
+        let level = levels.level_of(looks.at(tx, statement));
+        let until = losers::latest(levels, tx, looks.after(tx, statement));
+        let (Some(level), Some(until)) = (level, until) else {
+            return false;
+        };
+        let at = (tx, statement);
+        self.losers
+            .asks(at, &change.tables, level, until.max(level))
     }
 
     /// Whether a transaction may commit as soon as its statement has looked.
@@ -116,7 +151,7 @@ impl Rules {
     }
 
     pub fn frontier(&self) -> Frontier {
-        let inserts = self.inserts.count();
+        let inserts = self.inserts.count() + self.losers.count();
         match &self.order {
             Order::Recorded(recorded) => {
                 let next = recorded
@@ -176,6 +211,7 @@ impl Rules {
     /// How many lock steps that was.
     pub fn locked(&mut self, tx: Tx, statement: u32) -> u64 {
         self.inserts.done(tx, statement);
+        self.losers.done(tx, statement);
         match &mut self.order {
             Order::Recorded(recorded) => {
                 let before = recorded.schedule.progress().lock_steps;
@@ -198,6 +234,7 @@ impl Rules {
             Order::Changed(changed) => changed.committed(tx),
         }
         self.inserts.over(tx);
+        self.losers.over(tx);
     }
 
     pub fn failed(&mut self, tx: Tx, recording: &Recording) {
@@ -207,6 +244,7 @@ impl Rules {
             Order::Changed(changed) => changed.failed(tx),
         }
         self.inserts.over(tx);
+        self.losers.over(tx);
     }
 
     /// The transaction will not come.
@@ -217,6 +255,7 @@ impl Rules {
             Order::Changed(changed) => changed.leave(tx),
         }
         self.inserts.over(tx);
+        self.losers.over(tx);
     }
 
     /// The transaction has done all but its commit, or may wait for a commit now. How many steps
@@ -246,7 +285,7 @@ fn may_if_changed(
         Ask::Insert(tx, statement) => {
             may_insert(tx, statement, inserts, retroaction.schedule(), recording)
         }
-        Ask::Lock(..) | Ask::Answer(_) | Ask::Given(_) => true,
+        Ask::Lock(..) | Ask::Change(..) | Ask::Answer(_) | Ask::Given(_) => true,
         Ask::Stop(_) => false,
     }
 }
@@ -255,6 +294,12 @@ fn may_if_changed(
 fn inserts(recording: &Recording, schedule: &Schedule) -> Inserts {
     let is_left = |insert: &&Insert| !schedule.is_abandoned(insert.tx);
     Inserts::new(recording.inserts().iter().filter(is_left).copied())
+}
+
+fn losers(recording: &Recording, schedule: &Schedule) -> Losers {
+    let is_left = |one: &&Lost| !schedule.is_abandoned(one.tx);
+    let lost = recording.lost().iter().filter(is_left);
+    Losers::new(lost.copied(), schedule.levels())
 }
 
 /// Whether nobody is waited for who inserted before this statement.
@@ -308,7 +353,7 @@ impl Recorded {
                 self.sequence.is_some() || may_insert(tx, statement, inserts, schedule, recording)
             }
             Ask::Commit(tx) => self.schedule.may_commit(tx),
-            Ask::Act(_) | Ask::Answer(_) | Ask::Given(_) => true,
+            Ask::Act(_) | Ask::Change(..) | Ask::Answer(_) | Ask::Given(_) => true,
             Ask::Stop(_) => false,
         };
         let is_writer = |tx| self.schedule.levels().visible_from(tx).is_some();
@@ -325,6 +370,7 @@ impl Recorded {
                         | Ask::Ghost(_)
                         | Ask::Lock(..)
                         | Ask::Insert(..)
+                        | Ask::Change(..)
                         | Ask::Act(_)
                         | Ask::Answer(_)
                         | Ask::Given(_)

@@ -198,6 +198,8 @@ impl Shared {
             statements,
             refused,
             inserts,
+            losing: self.recording.losing(tx),
+            changes: self.changes(tx),
             now: recorded.now,
             drawn: drawn.drawn,
             drawn_uuids: drawn.drawn_uuids,
@@ -270,6 +272,8 @@ impl Shared {
         Ok(Pins {
             refused,
             tries,
+            losing: self.recording.losing(tx),
+            changes: self.changes(tx),
             now: recorded.now,
             drawn: drawn.drawn,
             drawn_uuids: drawn.drawn_uuids,
@@ -293,7 +297,10 @@ impl Shared {
     ) -> Vec<u64> {
         let looks = looks.as_deref().unwrap_or_default();
         let draws = drawn.iter().any(|one| one.statement.is_some());
-        if looks.is_empty() && inserts.is_empty() && !draws {
+        let loses = !self.recording.losing(tx).is_empty();
+        let changes = !self.recording.changes(tx).is_empty();
+        let in_order = !inserts.is_empty() || loses || changes;
+        if looks.is_empty() && !in_order && !draws {
             return Vec::new();
         }
         let shape = self.recording.transaction(tx).shape;
@@ -301,6 +308,11 @@ impl Shared {
             let statements = coordinator.shapes().statements(shape);
             statements.unwrap_or_default().to_vec()
         })
+    }
+
+    fn changes(&self, tx: Tx) -> Vec<u32> {
+        let changes = self.recording.changes(tx).iter();
+        changes.map(|one| one.statement).collect()
     }
 
     fn looks(&self, tx: Tx) -> Option<Vec<Stretch>> {

@@ -28,6 +28,9 @@ pub enum Ask {
     /// [`inserts`](crate::inserts). Nobody waits for this for longer than
     /// [`Ask::INSERT_PATIENCE`].
     Insert(Tx, u32),
+    /// The statement with this index within its transaction changes rows of a table in which others
+    /// found a key taken; see [`losers`](hindcast_order::losers).
+    Change(Tx, u32),
     /// To write or lock, for a transaction of changed code that aborted originally.
     Act(Tx),
     Commit(Tx),
@@ -70,6 +73,7 @@ impl Ask {
             | Self::Look(tx, _)
             | Self::Lock(tx, _)
             | Self::Insert(tx, _)
+            | Self::Change(tx, _)
             | Self::Act(tx)
             | Self::Commit(tx)
             | Self::Answer(tx)

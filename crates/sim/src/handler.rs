@@ -22,8 +22,10 @@ pub struct Habits {
     pub advisory_locks: usize,
     /// Percent of statements that set a savepoint or roll back to one.
     pub savepoints: usize,
-    /// Rows behind the others, which are only inserted and read.
+    /// Rows behind the others, which are inserted and read.
     pub keys: usize,
+    /// Whether they are written, too.
+    pub changes: bool,
     /// Percent of statements that insert one, of transactions under READ COMMITTED.
     pub inserts: usize,
     /// Percent of transactions that end with a rollback of their own choice.
@@ -170,18 +172,22 @@ impl Handler {
         });
         match kind {
             _ if read_only => Op::Read(row),
+            Some(0) if self.habits.changes && self.draw().is_multiple_of(2) => {
+                Op::Write(self.key(), self.state)
+            }
             Some(0) => Op::Write(row, self.state),
             Some(1) if self.draw().is_multiple_of(3) => Op::LockRow(row, Mode::Share),
             Some(1) => Op::LockRow(row, Mode::Exclusive),
             Some(2) => Op::Advisory((self.draw() % self.habits.advisory) as u8),
             Some(3) if self.draw().is_multiple_of(2) => Op::Savepoint,
             Some(3) => Op::RollbackTo,
-            Some(4) => {
-                let key = self.habits.rows + self.draw() % self.habits.keys;
-                Op::Insert(key as u8, self.state)
-            }
+            Some(4) => Op::Insert(self.key(), self.state),
             _ => Op::Read(row),
         }
+    }
+
+    fn key(&mut self) -> u8 {
+        (self.habits.rows + self.draw() % self.habits.keys) as u8
     }
 
     pub fn learn(&mut self, answer: Answer) {

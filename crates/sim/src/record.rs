@@ -110,6 +110,8 @@ pub struct Traits {
     pub savepoints: bool,
     pub read_committed: bool,
     pub inserts: bool,
+    /// What was inserted is written, too.
+    pub changes: bool,
     /// Fewer connections than workers.
     pub small_pool: Option<Hold>,
 }
@@ -129,6 +131,7 @@ impl History {
             advisory_locks: share(traits.advisory_locks, rng.between(0, 12)),
             savepoints: share(traits.savepoints, rng.between(0, 20)),
             keys: if traits.inserts { 3 } else { 0 },
+            changes: traits.inserts && traits.changes,
             inserts: share(traits.inserts, 40),
             rollbacks: rng.between(0, 15),
             read_committed: match traits.read_committed {

@@ -1,12 +1,12 @@
 //! The replay of a history under the schedule, and the ways in which it can be made wrong on
 //! purpose.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use hindcast_model::{Snapshot, Xid};
 use hindcast_order::{
-    Admission, Level, Levels, LockStep, Openings, Request, Schedule, Span, StepAt, Tx, Writers,
-    admission,
+    Admission, Level, Levels, LockStep, Losers, Lost, Openings, Request, Schedule, Span, StepAt,
+    Tx, Writers, admission, losers,
 };
 
 use crate::database::{Answer, Op};
@@ -51,6 +51,8 @@ pub struct Rules {
     pub rechecks: bool,
     /// One that could not insert a row saw what could be seen when it had failed.
     pub losers: bool,
+    /// Who writes a row waits for those that could not insert it before.
+    pub changes: bool,
     /// Levels computed wrongly on purpose.
     pub slip: Option<Slip>,
     /// Whether snapshots are compared as sets. Without, only what the service reads can give a
@@ -66,6 +68,7 @@ impl Rules {
         later_looks: true,
         rechecks: true,
         losers: true,
+        changes: true,
         slip: None,
         compare_sets: true,
     };
@@ -316,6 +319,49 @@ impl History {
         steps
     }
 
+    /// Where a statement of an executed transaction is in the schedule.
+    fn look_at(&self, tx: Tx, statement: usize, later: &[(Tx, usize)]) -> Tx {
+        let executed = self.executed();
+        let looks = &self.transactions[executed[tx.index()]].looks;
+        let nth = looks.partition_point(|look| look.statement <= statement);
+        match later.binary_search(&(tx, nth.saturating_sub(1))) {
+            Ok(at) => Tx((executed.len() + at) as u32),
+            Err(_) => tx,
+        }
+    }
+
+    /// The first look of a transaction behind a statement.
+    fn look_after(&self, tx: Tx, statement: usize, later: &[(Tx, usize)]) -> Option<Tx> {
+        let executed = self.executed();
+        let looks = &self.transactions[executed[tx.index()]].looks;
+        let nth = looks.partition_point(|look| look.statement <= statement);
+        let at = later.binary_search(&(tx, nth)).ok()?;
+        Some(Tx((executed.len() + at) as u32))
+    }
+
+    /// Whether a statement writes a row that others may insert.
+    fn changes(&self, op: Op) -> bool {
+        matches!(op, Op::Write(row, _) if usize::from(row) >= self.habits.rows)
+    }
+
+    /// The inserts that found their row there. The rows that are inserted are one table.
+    fn lost(&self, later: &[(Tx, usize)]) -> Vec<Lost> {
+        let mut lost = Vec::new();
+        for (tx, t) in (0..).map(Tx).zip(self.executed()) {
+            for (statement, &(_, answer)) in self.transactions[t].statements.iter().enumerate() {
+                if answer == Answer::Duplicate {
+                    lost.push(Lost {
+                        table: 0,
+                        tx,
+                        statement: statement as u32,
+                        look: self.look_at(tx, statement, later),
+                    });
+                }
+            }
+        }
+        lost
+    }
+
     /// Replays the history. The seed decides what the scheduler does, as far as the strategy leaves
     /// it a choice.
     pub fn replay(&self, seed: u64, options: Options) -> Outcome {
@@ -329,6 +375,7 @@ impl History {
         };
         let later = self.later_looks();
         let looks = self.executed().len() + later.len();
+        let losers = Losers::new(self.lost(&later), &levels);
         let mut replayer = Replayer {
             history: self,
             options,
@@ -347,6 +394,9 @@ impl History {
             committed: Vec::new(),
             later,
             looked: HashMap::new(),
+            losers,
+            late: HashSet::new(),
+            ran: HashMap::new(),
         };
         for phantom in replayer.schedule.levels().transactions().skip(looks) {
             replayer.schedule.abandon(phantom);
@@ -393,6 +443,11 @@ struct Replayer<'a> {
     later: Vec<(Tx, usize)>,
     /// How many looks each has taken, and how many of them are over.
     looked: HashMap<Tx, (usize, usize)>,
+    losers: Losers,
+    /// Those whose next statement waits for one that waits for what it does not see.
+    late: HashSet<Tx>,
+    /// How many statements each has run.
+    ran: HashMap<Tx, usize>,
 }
 
 impl Replayer<'_> {
@@ -434,6 +489,20 @@ impl Replayer<'_> {
                 self.schedule.committed(look);
             }
         }
+    }
+
+    /// What a statement looks at that writes a row which others may insert, and what could be seen
+    /// at most when it did.
+    fn change(&self, tx: Tx, at: Place, statement: usize) -> Option<(Level, Level)> {
+        let &(op, _) = self.recorded(at).statements.get(statement)?;
+        if !self.history.changes(op) {
+            return None;
+        }
+        let levels = self.schedule.levels();
+        let level = levels.level_of(self.history.look_at(tx, statement, &self.later))?;
+        let next = self.history.look_after(tx, statement, &self.later);
+        let until = losers::latest(levels, tx, next)?;
+        Some((level, until.max(level)))
     }
 
     /// The request whose turn it is under [`Resend::AsManyAsWhenItArrived`].
@@ -518,7 +587,10 @@ impl Director for Replayer<'_> {
     }
 
     fn may_execute(&self, at: Place, statement: usize) -> bool {
-        !self.options.rules.c || self.schedule.may_lock(self.tx(at), statement as u32)
+        let tx = self.tx(at);
+        let may_lock = !self.options.rules.c || self.schedule.may_lock(tx, statement as u32);
+        let changes = self.options.rules.changes;
+        may_lock && (!changes || self.losers.may_change(tx, statement as u32))
     }
 
     fn may_commit(&self, at: Place) -> bool {
@@ -542,6 +614,20 @@ impl Director for Replayer<'_> {
             Some(_) if at.nth < self.through[at.request] => Ok(Runs::FromRecord),
             Some(&t) if self.tx_of[t].is_some() => Ok(Runs::InDatabase),
             Some(_) => Ok(Runs::FromRecord),
+        }
+    }
+
+    fn sent(&mut self, at: Place) {
+        let index = self.history.requests[at.request].transactions.get(at.nth);
+        let Some(tx) = index.and_then(|&t| self.tx_of[t]) else {
+            return;
+        };
+        let statement = self.ran.get(&tx).copied().unwrap_or_default();
+        if let Some((level, until)) = self.change(tx, at, statement) {
+            let at = (tx, statement as u32);
+            if self.losers.asks(at, &[0], level, until) {
+                self.late.insert(tx);
+            }
         }
     }
 
@@ -572,7 +658,8 @@ impl Director for Replayer<'_> {
             }
         }
         // One that lasts is asked for before the statement.
-        if !self.recorded(at).read_committed {
+        let is_late = self.late.remove(&tx);
+        if is_late || !self.recorded(at).read_committed {
             self.looks_are_over(tx);
         }
         Ok(())
@@ -597,7 +684,10 @@ impl Director for Replayer<'_> {
         answer: Answer,
     ) -> Result<(), Objection> {
         let recorded = self.same_statement(at, statement, op)?;
-        self.looks_are_over(self.tx(at));
+        let tx = self.tx(at);
+        self.looks_are_over(tx);
+        self.losers.done(tx, statement as u32);
+        self.ran.insert(tx, statement + 1);
         if recorded != answer {
             return Err(Objection(format!(
                 "{at:?} {op:?}: {answer:?}, recorded {recorded:?}"
@@ -624,6 +714,7 @@ impl Director for Replayer<'_> {
             self.committed.push(tx);
         }
         self.schedule.committed(tx);
+        self.losers.over(tx);
         // Those that a rollback to a savepoint kept from coming, too.
         let taken = self.looked.get(&tx).map_or(0, |&(taken, _)| taken);
         let mut nth = taken.max(1);

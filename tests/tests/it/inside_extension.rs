@@ -433,6 +433,33 @@ fn under_read_committed_who_lost_a_race_behind_a_savepoint_loses_it_again() {
     assert_eq!(of("let_go"), 0, "{retro:#}");
 }
 
+/// The check of a unique key waits for whom changes the row that is in its way. Who did not wait
+/// does not wait again, and sees the row as it was before that change.
+#[test]
+fn under_read_committed_who_lost_before_the_row_was_changed_loses_before_that() {
+    let schema = "CREATE TABLE thing (id serial PRIMARY KEY, name text UNIQUE, maker text);
+        CREATE TABLE maker (name text PRIMARY KEY, tries int);
+        INSERT INTO maker SELECT 'maker-' || n, 0 FROM generate_series(0, 20) n;
+        INSERT INTO thing (name) SELECT 'thing-' || n FROM generate_series(0, 20) n";
+    let stage = stage("moved-things", schema, &[]);
+    let service = repository("tests/services/firsts.py");
+    let port = stage.service_port.to_string();
+    let recorder = record(&stage, &[python(), service.display().to_string(), port]);
+    race(&stage, &["POST", "MOVE", "COPY"]);
+    recorder.interrupt().assert_code(0);
+    for _ in 0..3 {
+        let replayed = replay(&stage, &[]).assert_code(0).stdout;
+        assert!(replayed.contains("faithful"), "{replayed}");
+    }
+    let index = stage.folder().join("index.sql");
+    std::fs::write(&index, "CREATE INDEX ON thing (maker)").unwrap();
+    let migrate = ["--migrate".to_owned(), index.display().to_string()];
+    let retro = retro_with(&stage, "", &service, &migrate);
+    let counts = &retro["counts"];
+    assert_eq!(counts["responses_changed"], 0, "{retro:#}");
+    assert_eq!(counts["let_go"], 0, "{retro:#}");
+}
+
 /// A statement takes its snapshot when it is planned, and planning may take long. One that looks
 /// once looks by itself, also where a clock is pinned in front of it.
 #[test]

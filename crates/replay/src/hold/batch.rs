@@ -476,6 +476,15 @@ impl Holder {
         let Some(claim) = followed else {
             return steps;
         };
+        if let Claim::Run(tx) = claim
+            && let Some(recorded) = open.changes(index)
+        {
+            open.note_lock(index);
+            steps.push(Step::Hold(Ask::Change(tx, recorded)));
+        }
+        if open.loses(index) {
+            open.note_lock(index);
+        }
         match claim {
             Claim::Run(tx) if changed && open.acts_late && !only_reads(statement) => {
                 open.acts_late = false;

@@ -36,6 +36,9 @@ pub trait Context {
     fn sees_present(&mut self, _ask: Ask) -> bool {
         false
     }
+    /// The statement with this index, which changes rows, is about to wait for
+    /// [`Ask::Change`](crate::transaction::Ask::Change).
+    fn asks_to_change(&mut self, _tx: Tx, _statement: u32) {}
     fn took_snapshot(&mut self, tx: Tx);
     /// The statements of its look with this number were answered.
     fn looked(&mut self, tx: Tx, nth: u32);

@@ -654,6 +654,7 @@ impl Holder {
             {
                 cx.took_snapshot(tx);
             }
+            Ask::Change(tx, statement) => cx.asks_to_change(tx, statement),
             _ => {}
         }
     }

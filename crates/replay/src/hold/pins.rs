@@ -31,6 +31,10 @@ pub struct Pins {
     pub tries: Vec<(u32, u64)>,
     /// Its statements that insert in an order.
     pub inserts: Vec<u32>,
+    /// Its statements that found a key taken.
+    pub losing: Vec<u32>,
+    /// Those that change rows of tables in which others did.
+    pub changes: Vec<u32>,
     /// The hashes of its statements. Empty where they are certainly those that come.
     pub statements: Vec<u64>,
 }

@@ -101,6 +101,10 @@ pub(super) struct Open {
     tries: Vec<(u32, u64)>,
     /// The recorded statements that insert in an order.
     inserts: Vec<u32>,
+    /// The recorded statements that found a key taken.
+    losing: Vec<u32>,
+    /// Those that change rows of tables in which others did.
+    changes: Vec<u32>,
     /// It is known which of its statements drew what.
     draws_by_statement: bool,
     /// A savepoint was set before its snapshot was taken, and so before anything was pinned.
@@ -207,6 +211,8 @@ impl Open {
             refused: Vec::new(),
             tries: Vec::new(),
             inserts: Vec::new(),
+            losing: Vec::new(),
+            changes: Vec::new(),
             draws_by_statement: false,
             nested: false,
             behind_savepoint: 0,
@@ -302,6 +308,8 @@ impl Open {
         self.refused.clone_from(&pins.refused);
         self.tries.clone_from(&pins.tries);
         self.inserts.clone_from(&pins.inserts);
+        self.losing.clone_from(&pins.losing);
+        self.changes.clone_from(&pins.changes);
         self.nested &= is_pinned;
         self.draws_by_statement = is_pinned && pins.draws_by_statement();
     }
@@ -310,6 +318,19 @@ impl Open {
     pub fn inserts(&self, statement: u32) -> Option<u32> {
         let recorded = self.places.same(statement)?;
         self.inserts.contains(&recorded).then_some(recorded)
+    }
+
+    /// Whether this statement found a key taken originally.
+    pub fn loses(&self, statement: u32) -> bool {
+        let recorded = self.places.same(statement);
+        recorded.is_some_and(|recorded| self.losing.contains(&recorded))
+    }
+
+    /// The recorded statement that this one is, if it changes rows of a table in which others found
+    /// a key taken.
+    pub fn changes(&self, statement: u32) -> Option<u32> {
+        let recorded = self.places.same(statement)?;
+        self.changes.contains(&recorded).then_some(recorded)
     }
 
     /// Whether the statement that comes next, which tries for an advisory lock, is to have it;
@@ -325,6 +346,8 @@ impl Open {
     pub fn pinned(&mut self, pins: &Pins) {
         self.refused.clone_from(&pins.refused);
         self.inserts.clone_from(&pins.inserts);
+        self.losing.clone_from(&pins.losing);
+        self.changes.clone_from(&pins.changes);
         self.draws_by_statement = pins.draws_by_statement();
     }
 
@@ -494,7 +517,9 @@ impl Open {
 
     /// The statement with this index locks, and it is to be told when it has.
     pub fn note_lock(&mut self, statement: u32) {
-        self.locks.push_back(statement);
+        if self.locks.back() != Some(&statement) {
+            self.locks.push_back(statement);
+        }
     }
 
     /// The server has answered a row, or something else that counts as one.
@@ -555,7 +580,7 @@ impl Open {
         self.looked = looked;
         if self.locks.front() == Some(&self.answered) {
             let locked = self.locks.pop_front();
-            noted.locked = locked.map(|own| self.inserts(own).unwrap_or(own));
+            noted.locked = locked.map(|own| self.places.same(own).unwrap_or(own));
         }
         self.answered += 1;
     }

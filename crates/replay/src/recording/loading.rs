@@ -56,6 +56,8 @@ impl<'a> Loading<'a> {
                 looks: Looks::default(),
                 ghost_xids: HashMap::new(),
                 refused: HashMap::new(),
+                lost: Vec::new(),
+                changes: HashMap::new(),
                 late: HashMap::new(),
                 shown_by: HashMap::new(),
                 inserts: Vec::new(),
@@ -273,6 +275,7 @@ impl<'a> Loading<'a> {
             let looks = looks.map(|(look, &(_, seen))| (look, *tx, seen, statements));
             seen_by_statements.extend(looks);
         }
+        recording.find_losers(shapes);
         let mut writers = Writers::new(begin + recording.looks.count());
         for (tx, xid) in self.writers {
             writers.insert(tx, xid);

@@ -459,6 +459,7 @@ fn show_ask(ask: Ask) -> String {
         Ask::Look(tx, nth) => format!("look {nth} of {}", tx.0),
         Ask::Lock(tx, statement) => format!("lock of {} by statement {statement}", tx.0),
         Ask::Insert(tx, statement) => format!("insert of {} by statement {statement}", tx.0),
+        Ask::Change(tx, statement) => format!("change of {} by statement {statement}", tx.0),
         Ask::Act(tx) => format!("act of {}", tx.0),
         Ask::Commit(tx) => format!("commit of {}", tx.0),
         Ask::Answer(tx) => format!("answer of {}", tx.0),
@@ -474,6 +475,8 @@ fn pins(words: &str) -> Pins {
             ("reads-only", _) => pins.reads_only = true,
             ("acts-late", _) => pins.acts_late = true,
             ("inserts", statement) => pins.inserts.push(statement.parse().expect("a number")),
+            ("losing", statement) => pins.losing.push(statement.parse().expect("a number")),
+            ("changes", statement) => pins.changes.push(statement.parse().expect("a number")),
             ("refused", statement) => pins.refused.push(statement.parse().expect("a number")),
             // `PLACE-TEXT`, with `__` for each space.
             ("tries", words) => {

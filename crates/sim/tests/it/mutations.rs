@@ -12,6 +12,7 @@ const LOCKS: Traits = Traits {
     savepoints: false,
     read_committed: false,
     inserts: false,
+    changes: false,
     small_pool: None,
 };
 
@@ -80,6 +81,30 @@ fn somebody_notices_when_who_lost_an_insert_does_not_wait_for_who_won() {
         ..LOCKS
     };
     first_failure(traits, without(|rules| rules.losers = false), 100);
+}
+
+/// The check of a key waits for who has written the row. Which rows statements are about is not
+/// known, so a few replays stand still all the same.
+#[test]
+fn replays_stand_still_when_a_row_is_written_before_others_could_not_insert_it() {
+    let traits = Traits {
+        read_committed: true,
+        inserts: true,
+        changes: true,
+        ..Traits::default()
+    };
+    let stuck = |changes| {
+        let mut options = Options::unlimited(Strategy::Random);
+        options.rules.changes = changes;
+        let replays = (0..1_000).map(|seed| History::record(seed, traits).replay(seed, options));
+        let not_faithful = replays.filter(|outcome| *outcome != Outcome::Faithful);
+        let stuck = |outcome: &Outcome| matches!(outcome, Outcome::Stuck(_));
+        let not_faithful: Vec<Outcome> = not_faithful.collect();
+        assert!(not_faithful.iter().all(stuck), "{not_faithful:?}");
+        not_faithful.len()
+    };
+    let (without, with) = (stuck(false), stuck(true));
+    assert!(without > 40 && with < 4, "{without} and {with}");
 }
 
 /// Row locks that are taken in replay need more than an order among themselves: a plain write in

@@ -148,3 +148,61 @@ fn what_is_bound_is_sent_when_its_statement_may_insert() {
         "#]],
     );
 }
+
+/// What changes rows waits for those that found a key taken before it. It tells when it is through,
+/// and so does what finds a key taken.
+#[test]
+fn who_found_a_key_taken_comes_before_who_changes_rows() {
+    check(
+        "@ pins read-committed looks=2-2 losing=2 changes=5
+         @ fail INTO 23505 duplicate
+         > Q BEGIN
+         > Q SAVEPOINT a
+         > Q INSERT INTO t VALUES (1)
+         > Q ROLLBACK TO a
+         > Q SELECT a FROM t
+         > Q UPDATE t SET a = 2
+         > Q COMMIT",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            » [writable*]
+            » Q SAVEPOINT a
+            « C SAVEPOINT
+            « Z T
+            ! claim of request none: Run(Tx(3))
+            ? snapshot of 3
+            ! 3 took its snapshot
+            » [snapshot*]
+            ? look 0 of 3
+            » Q INSERT INTO t VALUES (1)
+            ! 3 took its snapshot
+            ! 3 is through with look 0
+            ! 3 locked by statement 2
+            « E 23505 duplicate
+            « Z E
+            » Q ROLLBACK TO a
+            « C ROLLBACK
+            « Z T
+            » [snapshot]
+            » Q SELECT a FROM t
+            « T a
+            « D x
+            « C SELECT 1
+            « Z T
+            ? change of 3 by statement 5
+            » Q UPDATE t SET a = 2
+            ! 3 locked by statement 5
+            « C UPDATE 1
+            « Z T
+            ! 3 ran
+            ? commit of 3
+            » Q COMMIT
+            ! in None
+            ! Run(Tx(3)) committed, shape 6fd544db, digest 7b7dbbae, 1 rows
+            « C COMMIT
+            « Z I
+        "#]],
+    );
+}
