@@ -225,13 +225,15 @@ impl Recording {
     }
 
     /// Transactions that failed, where the next one of their request begins with the same
-    /// statement; and ghosts that failed.
+    /// statement; and ghosts that failed. One that was rolled back without an error has not
+    /// failed: a service that gives a session back after each read does so.
     fn find_retried(&mut self, shapes: &Shapes) {
         let opening = |tx: Tx| shapes.openings.get(&self.transaction(tx).shape);
         let mut retried = Vec::new();
         for number in 0..self.requests.len() as u32 {
             for pair in self.own(Request(number)).windows(2) {
                 if self.transaction(pair[0]).fate == Fate::Aborted
+                    && self.error(pair[0]).is_some()
                     && opening(pair[0]).is_some()
                     && opening(pair[0]) == opening(pair[1])
                     && self.transaction(pair[0]).ended <= self.transaction(pair[1]).began

@@ -203,6 +203,22 @@ fn what_takes_the_place_of_another_and_turns_out_added_is_learnt() {
 }
 
 #[test]
+fn reads_that_were_rolled_back_were_not_tried_again() {
+    check(
+        How::Changed,
+        "request 1 0..100
+         tx 1 10..20 aborted sees 100: BEGIN; SELECT a FROM t; ROLLBACK
+         tx 1 30..40 aborted sees 100: BEGIN; SELECT a FROM t; ROLLBACK",
+        "claim 1 SELECT a FROM t
+         claim 1 SELECT a FROM t",
+        expect![[r#"
+            claim 1 SELECT a FROM t => Run(Tx(0)) +1
+            claim 1 SELECT a FROM t => Run(Tx(1)) +1
+        "#]],
+    );
+}
+
+#[test]
 fn what_failed_is_tried_again() {
     check(
         How::Changed,
@@ -230,7 +246,7 @@ fn a_request_that_was_tried_again_has_not_begun_by_that() {
     check(
         How::Changed,
         "request 1 0..100
-         tx 1 10..20 sees 100 aborted: UPDATE t SET a = $1
+         tx 1 10..20 sees 100 failed 40001: UPDATE t SET a = $1
          tx 1 30..40 xid 101 sees 100: UPDATE t SET a = $1",
         "begun 1
          claim 1 UPDATE t SET a = 1
