@@ -3,16 +3,18 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use hindcast_gateway::{Gates, redirect};
+use hindcast_gateway::{Gates, redirect, socket_folder};
 use hindcast_pg::DatabaseUrl;
 use hindcast_preload::Preload;
 use hindcast_spool::{Reception, SharedBoard};
 use hindcast_taplog::board::{Listener, Purpose};
-use hindcast_trace::Trace;
+use hindcast_trace::{Micros, Trace};
 
 use crate::monitor::Monitor;
 use crate::others::Others;
@@ -54,17 +56,18 @@ pub struct Inside {
     pub connections: usize,
     /// When it listened first, elsewhere than its clients named it.
     elsewhere: OnceLock<Instant>,
-    /// Of the gate's socket.
-    _folder: tempfile::TempDir,
+    /// Of the gate's socket, and of PHP's sessions.
+    _folders: [tempfile::TempDir; 2],
 }
 
 impl Inside {
-    /// Returns the gates to serve as well.
+    /// Returns the gates to serve as well. `begins`: from when on the service is replayed.
     pub fn open(
         launch: Launch,
         gates: Gates,
         mut others: Others,
         monitor: &Monitor,
+        begins: Micros,
     ) -> io::Result<(Self, hindcast_gateway::Listeners)> {
         let mut redirect = redirect(&launch.database, Some(&gates));
         let places = redirect.others.iter_mut().zip(others.places());
@@ -72,6 +75,9 @@ impl Inside {
         redirect.may_leave = launch.outbound == Outbound::Live;
         let board = Arc::new(SharedBoard::make(Purpose::Replay, &redirect)?);
         let (listeners, folder) = gates.into_parts();
+        let sessions = sessions_folder()?;
+        let path = sessions.path().as_os_str().as_bytes();
+        board.sessions().keep_in(path, begins);
         let turns = Arc::new(Turns::new(&board));
         others.serve(&turns, monitor);
         let inside = Self {
@@ -82,7 +88,7 @@ impl Inside {
             launch,
             connections: 0,
             elsewhere: OnceLock::new(),
-            _folder: folder,
+            _folders: [folder, sessions],
         };
         Ok((inside, listeners))
     }
@@ -187,6 +193,14 @@ impl Inside {
         let url = format!("http://{host}:{}", listener.got).parse();
         url.ok().map(Place::Tcp)
     }
+}
+
+/// For files of PHP's sessions. A service may have become another user, or several: each of them
+/// can make files in it that the others cannot read.
+fn sessions_folder() -> io::Result<tempfile::TempDir> {
+    let folder = socket_folder()?;
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o1733))?;
+    Ok(folder)
 }
 
 fn unix(name: [u8; 5]) -> Place {

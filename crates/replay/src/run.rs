@@ -205,7 +205,9 @@ async fn serve(
     }
     let others = Others::open(trace, plan, launch.outbound).await;
     let others = others.map_err(ReplayError::Inside)?;
-    let opened = Inside::open(launch, Gates::open().await?, others, &host.shared.monitor);
+    let gates = Gates::open().await?;
+    let begins = plan.period.start;
+    let opened = Inside::open(launch, gates, others, &host.shared.monitor, begins);
     let (inside, gates) = opened.map_err(ReplayError::Inside)?;
     host.turns = Some(Arc::clone(&inside.turns));
     // The service may insist on encryption, if it could have it. Where it could not it would now

@@ -132,6 +132,11 @@ pub fn caller() -> Caller {
     Caller::of(unsafe { hash(variables, places, file) })
 }
 
+/// Whether the program is PHP, or has it in it.
+pub fn is_there() -> bool {
+    SERVER.find()
+}
+
 /// Whether the process is PHP's own server (`php -S`): it reads from several connections as they
 /// come, and begins with a request when it has read all of it, which it did last.
 pub fn serves_one_at_a_time() -> bool {

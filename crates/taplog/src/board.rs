@@ -23,9 +23,10 @@
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::pins::Pins;
+use crate::sessions::Sessions;
 use crate::starts::Starts;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"hindbrd8");
+const MAGIC: u64 = u64::from_le_bytes(*b"hindbrd9");
 
 /// How a request that is sent again says which one it is: 16 hexadecimal digits.
 pub const REQUEST_HEADER: &str = "hindcast-request";
@@ -242,6 +243,7 @@ pub struct Board {
     sent: Lines,
     pins: Pins,
     starts: Starts,
+    sessions: Sessions,
 }
 
 impl std::fmt::Debug for Board {
@@ -356,6 +358,11 @@ impl Board {
     /// What processes draw while they work on no request.
     pub fn starts(&self) -> &Starts {
         &self.starts
+    }
+
+    /// In a replay, where PHP has the files of its sessions.
+    pub fn sessions(&self) -> &Sessions {
+        &self.sessions
     }
 
     /// The port that the service got for this one.

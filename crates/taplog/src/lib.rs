@@ -24,6 +24,7 @@ pub mod heads;
 pub mod pins;
 mod record;
 pub mod ring;
+pub mod sessions;
 pub mod starts;
 
 pub use board::Board;

@@ -8,6 +8,7 @@ mod paths;
 pub mod randomness;
 mod reserved;
 mod sealing;
+mod sessions;
 mod threads;
 mod tls;
 pub mod transfers;

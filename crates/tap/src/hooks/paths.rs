@@ -6,6 +6,7 @@ use std::ffi::CStr;
 
 use libc::{c_char, c_int, c_uint, gid_t, mode_t, uid_t};
 
+use super::sessions::File;
 use crate::errno::{errno, set_errno};
 use crate::process;
 use crate::real::real;
@@ -45,7 +46,13 @@ pub unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
         if stays(path) {
             return 0;
         }
-        real!(fn unlink(*const c_char) -> c_int)(path)
+        let Some(session) = File::at(path) else {
+            return real!(fn unlink(*const c_char) -> c_int)(path);
+        };
+        session.copy();
+        let removed = real!(fn unlink(*const c_char) -> c_int)(session.ours());
+        session.removed();
+        removed
     }
 }
 

@@ -5,6 +5,7 @@ mod go;
 mod pins;
 mod programs;
 mod servers;
+mod sessions;
 mod stage;
 mod starts;
 mod turns;
