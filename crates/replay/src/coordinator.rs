@@ -227,8 +227,11 @@ impl Coordinator {
             self.leave_out(vec![tx]);
             return Claim::Outside;
         }
-        let is_of_another =
-            |&tx: &Tx| self.is_too_early(request, tx) || self.is_far(request, tx, opening.hash);
+        let is_of_another = |&tx: &Tx| {
+            self.is_too_early(request, tx)
+                || self.is_far(request, tx, opening.hash)
+                || self.asks_again(request, tx, opening)
+        };
         let told = match self.is_one_before(request, opening) {
             OneBefore::Open(tx) => return Claim::Later(Some(tx)),
             OneBefore::Told(tx) => Some(tx),

@@ -24,6 +24,7 @@ impl Coordinator {
             ..opening
         };
         let found = self.matching(request, anyhow);
+        let found = found.filter(|&tx| !(reads && self.asks_again(request, tx, opening)));
         let opening = opening.hash;
         let found = found.or_else(|| self.in_place(request, opening, reads));
         let Some(tx) = found else {

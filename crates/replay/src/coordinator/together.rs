@@ -99,6 +99,34 @@ impl Coordinator {
             && !(opening.reads_alone && self.is_far(request, tx, opening.hash))
     }
 
+    /// Whether a read asks once more what its request has just read, and the next of the recording
+    /// that asks so lies behind other reads which have not come. It fills a cache that another
+    /// request filled originally, and in the place of that next one, it would take those others
+    /// for reads that do not come.
+    ///
+    /// ```text
+    ///   recorded   kind 1, a    kind 1, b    kind 2, c
+    ///   replayed   kind 1, kind 1, a         the second one is for the cache
+    /// ```
+    pub(super) fn asks_again(&self, request: Request, tx: Tx, opening: Opening<'_>) -> bool {
+        let values = opening.values;
+        let values = values.and_then(|values| self.recording.values_digest(request, values));
+        let own = self.recording.own(request).iter().copied();
+        let claimed = |one: &Tx| self.claimed[one.index()];
+        let Some(before) = own.take_while(|&one| one < tx).filter(claimed).last() else {
+            return false;
+        };
+        let recorded = |one: Tx| self.recording.transaction(one);
+        let is_same = values.is_some()
+            && recorded(before).values == values
+            && self.opening(before) == Some(opening.hash);
+        let lies_between = |one: Tx| {
+            let is_behind = recorded(before).ended <= recorded(one).began;
+            is_behind && self.only_reads(one) && !self.comes_unnoticed(one)
+        };
+        is_same && self.is_over_with(before) && self.over_before(request, tx).any(lies_between)
+    }
+
     /// Whether a request sent two transactions that begin with the same statement at a time: they,
     /// or others like them in between, overlapped; or those like them went by several connections,
     /// of which some may have had to be opened, or to be waited for.

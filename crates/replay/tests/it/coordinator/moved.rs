@@ -718,3 +718,41 @@ fn what_changed_code_does_not_read_any_more_is_given_up_before_another_goes_on()
         "#]],
     );
 }
+
+/// An ORM has a cache of kinds, and asks for one of each row as well.
+#[test]
+fn a_read_that_asks_again_does_not_take_the_place_of_one_behind_other_reads() {
+    let recorded = "request 1 0..100
+         request 2 0..100
+         tx 1 10..12 with 1 sees 100: SELECT name FROM kind WHERE id = $1
+         tx 1 20..22 with 5 sees 100: SELECT a FROM t WHERE id = $1
+         tx 1 30..32 with 1 sees 100: SELECT name FROM kind WHERE id = $1
+         tx 1 40..42 with 6 sees 100: SELECT a FROM t WHERE id = $1
+         tx 2 50..52 with 1 sees 100: SELECT name FROM kind WHERE id = $1
+         tx 2 54..56 with 1 sees 100: SELECT name FROM kind WHERE id = $1
+         tx 2 60..62 with 5 sees 100: SELECT a FROM t WHERE id = $1";
+    let script = "claim 1 SELECT name FROM kind WHERE id = 1
+         ended 0
+         claim 1 SELECT name FROM kind WHERE id = 1
+         claim 1 SELECT a FROM t WHERE id = 5
+         ended 1
+         claim 1 SELECT name FROM kind WHERE id = 1
+         ended 2
+         claim 1 SELECT a FROM t WHERE id = 6";
+    let expected = expect![[r#"
+        claim 1 SELECT name FROM kind WHERE id = 1 => Run(Tx(0)) +1
+        ended 0 +1
+        claim 1 SELECT name FROM kind WHERE id = 1 => Outside
+        claim 1 SELECT a FROM t WHERE id = 5 => Run(Tx(1)) +1
+        ended 1 +1
+        claim 1 SELECT name FROM kind WHERE id = 1 => Run(Tx(2)) +1
+        ended 2 +1
+        claim 1 SELECT a FROM t WHERE id = 6 => Run(Tx(3)) +1
+    "#]];
+    check(
+        How::Recorded { sequential: false },
+        recorded,
+        script,
+        expected,
+    );
+}
