@@ -16,6 +16,8 @@ use crate::real::real;
 
 /// The kernel's time of a file is that of its last tick.
 const TICK: i64 = 10_000;
+/// So many bytes are copied at a time.
+const PART: usize = 1 << 20;
 
 /// The file of a session in a replay.
 pub struct File {
@@ -118,7 +120,8 @@ fn is_there(path: &Path) -> bool {
     found
 }
 
-/// Whoever comes second finds the file made, and it is the same.
+/// Who comes second finds the file made. PHP takes the lock of a session before it reads it, so it
+/// waits until the copy is there.
 unsafe fn copy(from: *const c_char, to: *const c_char) {
     let errno = errno();
     // SAFETY: the caller's paths, memory of ours, and descriptors of ours. Plain system calls, so
@@ -130,13 +133,11 @@ unsafe fn copy(from: *const c_char, to: *const c_char) {
         let source = open(from, libc::O_RDONLY | libc::O_CLOEXEC);
         let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY | libc::O_CLOEXEC;
         let target = if source < 0 { -1 } else { open(to, flags) };
-        let mut part = [0u8; 4096];
-        while target >= 0 {
-            let read = libc::syscall(libc::SYS_read, source, part.as_mut_ptr(), part.len());
-            if read <= 0 || libc::syscall(libc::SYS_write, target, part.as_ptr(), read) != read {
-                break;
-            }
+        if target >= 0 {
+            libc::syscall(libc::SYS_flock, target, libc::LOCK_EX);
         }
+        let none = std::ptr::null_mut::<c_void>();
+        while target >= 0 && libc::syscall(libc::SYS_sendfile, target, source, none, PART) > 0 {}
         for file in [source, target].into_iter().filter(|&file| file >= 0) {
             libc::syscall(libc::SYS_close, file);
         }
