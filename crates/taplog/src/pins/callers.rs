@@ -21,7 +21,7 @@ pub(super) fn counts_by_caller(key: &[u8; KEY]) -> bool {
 }
 
 /// So many are known of a request. What others draw is counted together.
-const REQUESTS: usize = 16;
+const REQUESTS: usize = 64;
 const COUNT_BITS: u32 = 20;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 const CALLER_BITS: u32 = 16;

@@ -81,6 +81,31 @@ fn draws_are_counted_by_the_code_that_asks() {
     }
 }
 
+/// A request's goroutines draw by many functions, and in another order in the replay.
+#[test]
+fn many_codes_of_a_request_are_counted() {
+    let [recorded, replayed] = [pins(), pins()];
+    let key = count_by_caller([7; KEY]);
+    recorded.set_key(&key);
+    let bytes = |draw: Option<Draw>| draw.map(|draw| (draw.key, draw.request, draw.block));
+    let codes = || (1..60).map(|nth| Caller(nth * 1021));
+    let drawn: Vec<_> = codes().map(|code| bytes(recorded.draw(1, code))).collect();
+    let script = Recorded {
+        request: 9,
+        recorded_as: 1,
+        key: Some(&key),
+        arrived: 0,
+        readings: &[],
+    };
+    replayed.begin(&script, 0);
+    let again = codes()
+        .rev()
+        .map(|code| bytes(replayed.draw_again(9, code)));
+    let mut again: Vec<_> = again.collect();
+    again.reverse();
+    assert_eq!(again, drawn);
+}
+
 /// What of a request is counted by code is no longer when a later request has its place. Later
 /// recorders of a trace have their number in the upper bits.
 #[test]
@@ -95,7 +120,7 @@ fn no_draw_is_given_twice_by(recorder: u64) {
     pins.set_key(&count_by_caller([7; KEY]));
     let mut places = HashSet::new();
     for request in [5, 5 + COUNTED as u64, 5, 6].map(|request| recorder | request) {
-        for code in (0..40).map(Caller) {
+        for code in (0..100).map(Caller) {
             for _ in 0..3 {
                 if let Some(draw) = pins.draw(request, code) {
                     assert!(places.insert((draw.key, draw.request, draw.block)));
@@ -103,7 +128,7 @@ fn no_draw_is_given_twice_by(recorder: u64) {
             }
         }
     }
-    assert_eq!(places.len(), 3 * 40 * 3);
+    assert_eq!(places.len(), 3 * 100 * 3);
 }
 
 #[test]
