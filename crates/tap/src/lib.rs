@@ -53,6 +53,7 @@
 // What callers must guarantee is what C guarantees.
 #![allow(clippy::missing_safety_doc)]
 
+mod ahead;
 mod callers;
 mod carried;
 mod descriptors;
@@ -63,6 +64,7 @@ mod hooks;
 mod java;
 mod listeners;
 mod memory;
+mod peers;
 mod php;
 mod pins;
 mod process;

@@ -26,7 +26,7 @@ use hindcast_taplog::{Board, heads};
 
 use crate::descriptors::{self, Entry};
 use crate::short::{self, short};
-use crate::{php, process, python};
+use crate::{ahead, php, process, python};
 
 /// A descriptor that no program has, for those who know better: see `hooks::reserved`. It never
 /// reaches the kernel.
@@ -173,7 +173,7 @@ fn was_read_by_any(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<Begin
     // replay the number comes with the rest.
     let begins = starts || entry.is_asked() && entry.turn() == 0;
     let number = match begins {
-        true => number(entry, bytes),
+        true => number(descriptor, entry, bytes),
         false if entry.is_asked() => Some(entry.turn()),
         false => return None,
     };
@@ -229,14 +229,15 @@ fn is_elsewhere(entry: &Entry, number: u64) -> bool {
 
 /// A request that another process of the service has made has the number of the one that process
 /// works on.
-fn number(entry: &Entry, bytes: &[u8]) -> Option<u64> {
+fn number(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<u64> {
     let board = process::board()?;
     let made = entry.line().and_then(|line| board.whose_turn(line));
     let made = made.filter(|&request| request != 0);
     match board.replays() {
         true => {
             let sent = || entry.line().and_then(|line| board.sent(line));
-            heads::said(bytes).or(made).or_else(sent)
+            let said = heads::said(bytes).or_else(|| ahead::said(descriptor, entry, bytes));
+            said.or(made).or_else(sent)
         }
         false => made.or_else(|| Some(board.take_number())),
     }

@@ -17,6 +17,11 @@ pub fn said(bytes: &[u8]) -> Option<u64> {
     })
 }
 
+/// Whether the head of a request ends in these bytes.
+pub fn is_whole(bytes: &[u8]) -> bool {
+    bytes.windows(4).any(|four| four == b"\r\n\r\n")
+}
+
 /// How much of a request's body is to come behind these first bytes, as far as its head, if that is
 /// whole, says.
 pub fn body_to_come(bytes: &[u8]) -> u64 {
