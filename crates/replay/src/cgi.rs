@@ -13,7 +13,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::compare::Seen;
-use crate::connect::connect_by_name;
+use crate::connect::{connect_as, connect_by_name};
+use crate::others;
 use crate::pins::Pins;
 use crate::place::Place;
 
@@ -36,7 +37,10 @@ pub async fn send(
     };
     match place {
         Place::Tcp(url) => {
-            let stream = url.connect().await.map_err(refused)?;
+            // A server may let only some addresses in.
+            let pins = inside.map(|(pins, _)| pins.clone());
+            let shown = pins.zip(others::client(request));
+            let stream = connect_as(url, shown).await.map_err(refused)?;
             let line = line_of_ports(&stream).map_err(refused)?;
             exchange.run(stream, line).await
         }

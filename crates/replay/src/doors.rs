@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::connect::{Connector, connector};
+use crate::pins::Pins;
 use crate::place::{Asked, Place};
 
 pub type Http = Client<HttpsConnector<Connector>, Full<Bytes>>;
@@ -30,27 +31,29 @@ pub struct Doors {
 }
 
 impl Door {
-    fn new(place: Place) -> Self {
+    fn new(place: Place, pins: Option<&Pins>) -> Self {
+        let connector = || connector(&place, pins);
         Self {
             http: Client::builder(TokioExecutor::new())
                 // Shorter than what any common server allows, so that no request goes out on a
                 // connection that is about to close.
                 .pool_timer(TokioTimer::new())
                 .pool_idle_timeout(Duration::from_secs(1))
-                .build(connector(&place)),
+                .build(connector()),
             anew: Client::builder(TokioExecutor::new())
                 .pool_max_idle_per_host(0)
-                .build(connector(&place)),
+                .build(connector()),
             place,
         }
     }
 }
 
 impl Doors {
-    pub fn new(service: &Place, also: Vec<(Asked, Place)>) -> Self {
-        let door = |(asked, place)| (asked, Door::new(place));
+    /// `pins`: of a service that is to see who its clients were.
+    pub fn new(service: &Place, also: Vec<(Asked, Place)>, pins: Option<&Pins>) -> Self {
+        let door = |(asked, place)| (asked, Door::new(place, pins));
         Self {
-            most: Door::new(service.clone()),
+            most: Door::new(service.clone(), pins),
             also: also.into_iter().map(door).collect(),
         }
     }
@@ -78,7 +81,7 @@ mod tests {
                 Place::Unix("00001".to_owned()),
             ),
         ];
-        let doors = Doors::new(&tcp(1), also);
+        let doors = Doors::new(&tcp(1), also, None);
         let place = |came_to: Option<&str>| doors.of(came_to).place.to_string();
         let (most, metrics) = (tcp(1).to_string(), tcp(2).to_string());
         assert_eq!(place(None), most);

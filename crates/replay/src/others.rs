@@ -19,6 +19,7 @@ mod conversation;
 mod named;
 mod progress;
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -37,6 +38,8 @@ use tokio_rustls::TlsAcceptor;
 use authority::{Authority, VARIABLES};
 use calls::{Calls, Peer};
 use conversation::Host;
+pub use named::client;
+
 use named::Named;
 
 use crate::monitor::Monitor;
@@ -72,6 +75,8 @@ pub struct Others {
     /// What the service listened on when requests came, that of most first; empty: that is not
     /// recorded.
     pub came_to: Vec<Asked>,
+    /// How many requests came from each client, by its address.
+    pub came_from: HashMap<SocketAddr, u32>,
 }
 
 impl Others {
@@ -109,6 +114,7 @@ impl Others {
             called: calls.peers.keys().cloned().collect(),
             port: named.port(),
             came_to: named.came_to(),
+            came_from: named.came_from,
             calls: Arc::default(),
         };
         for peer in calls.peers.keys().take(OTHERS) {

@@ -1,6 +1,7 @@
 //! The randomness and the clock of a service that was recorded from inside.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -97,6 +98,11 @@ impl Pins {
     /// The connection is about to be closed.
     pub fn sent_by(&self, line: Line) {
         self.turns.board.has_sent(line);
+    }
+
+    /// At the other end of this connection the service is to see this client.
+    pub fn shows(&self, line: Line, client: SocketAddr) {
+        self.turns.board.show(line, client);
     }
 
     /// The request is over.

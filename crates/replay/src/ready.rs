@@ -58,7 +58,7 @@ impl Ready {
 async fn answers(place: &Place, path: &str) -> bool {
     let client = Client::builder(TokioExecutor::new())
         .pool_max_idle_per_host(0)
-        .build::<_, Empty<Bytes>>(connector(place));
+        .build::<_, Empty<Bytes>>(connector(place, None));
     for scheme in ["http", "https"] {
         let url = format!("{scheme}://{}{path}", place.authority());
         if let Ok(request) = Request::get(url).body(Empty::new())

@@ -426,6 +426,11 @@ impl Run {
             plan: Arc::clone(&self.plan),
             service: self.setting.service.clone(),
             also: self.inside.as_ref().map(Inside::also).unwrap_or_default(),
+            clients: self
+                .inside
+                .as_ref()
+                .map(|inside| inside.others.came_from.clone())
+                .unwrap_or_default(),
             inside: self.inside.as_ref().map(|inside| {
                 let recording = &self.shared.recording;
                 inside.pins(&self.trace, recording)

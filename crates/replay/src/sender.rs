@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -25,8 +26,10 @@ use tokio::task::JoinSet;
 use crate::cgi;
 use crate::clients::Clients;
 use crate::compare::{Compare, Seen};
+use crate::connect;
 use crate::doors::{Door, Doors};
 use crate::learned;
+use crate::others;
 use crate::pins::Pins;
 use crate::place::{Asked, Place};
 use crate::plan::Plan;
@@ -54,6 +57,8 @@ pub struct Sender {
     pub service: Place,
     /// What else requests came to.
     pub also: Vec<(Asked, Place)>,
+    /// How many requests came from each client, by its address.
+    pub clients: HashMap<SocketAddr, u32>,
     pub compare: Arc<dyn Compare>,
     /// The high halves of the trace-ids, by recorder.
     pub prefixes: HashMap<u16, u64>,
@@ -204,7 +209,7 @@ impl<'a> Sending<'a> {
         Self {
             admission: Admission::new(&spans_of_workers(&recording), limit),
             reader: Reader::new(trace, &sender.plan, Arc::clone(&recording)),
-            doors: Doors::new(&sender.service, sender.also.clone()),
+            doors: Doors::new(&sender.service, sender.also.clone(), sender.inside.as_ref()),
             exchanges: JoinSet::new(),
             is_deserted: Arc::default(),
             sent: Sent {
@@ -313,6 +318,8 @@ impl<'a> Sending<'a> {
             compared: compared && recorded.answer == Answer::Complete,
             service_output: self.sender.service_output.clone(),
             is_deserted: Arc::clone(&self.is_deserted),
+            client: others::client(&full.request),
+            is_clients_last: self.is_clients_last(&full.request),
         };
         self.exchanges.spawn(async move {
             Done {
@@ -321,6 +328,16 @@ impl<'a> Sending<'a> {
             }
         });
         Ok(())
+    }
+
+    /// Whether its client sends nothing more by a connection from the same port.
+    fn is_clients_last(&mut self, request: &trace::Request) -> bool {
+        let client = others::client(request);
+        let left = client.and_then(|client| self.sender.clients.get_mut(&client));
+        left.is_some_and(|left| {
+            *left = left.saturating_sub(1);
+            *left == 0
+        })
     }
 
     fn take(&mut self, done: Done) {
@@ -496,6 +513,10 @@ struct Exchange {
     service_output: Option<Arc<File>>,
     /// Nobody has listened for as long as is waited for that.
     is_deserted: Arc<AtomicBool>,
+    /// Whom the service is to see as its client.
+    client: Option<SocketAddr>,
+    /// Its client's connection is closed after it.
+    is_clients_last: bool,
 }
 
 impl Exchange {
@@ -564,20 +585,28 @@ impl Exchange {
         Some(parent.to_string())
     }
 
+    /// Each client has connections of its own, by what stands in the service's place.
+    fn uri(&self, recorded: &trace::Request) -> Result<Uri, String> {
+        let scheme = match recorded.is_encrypted() {
+            true => "https",
+            false => "http",
+        };
+        let authority = match self.client {
+            Some(client) => connect::authority_of(client),
+            None => self.door.place.authority(),
+        };
+        format!("{scheme}://{authority}{}", recorded.target)
+            .parse()
+            .map_err(|error| format!("its target cannot be sent: {error}"))
+    }
+
     async fn send_http(
         &self,
         recorded: &trace::Request,
         traceparent: Option<String>,
         number: Option<u64>,
     ) -> Result<Seen, String> {
-        let scheme = match recorded.is_encrypted() {
-            true => "https",
-            false => "http",
-        };
-        let authority = self.door.place.authority();
-        let uri: Uri = format!("{scheme}://{authority}{}", recorded.target)
-            .parse()
-            .map_err(|error| format!("its target cannot be sent: {error}"))?;
+        let uri = self.uri(recorded)?;
         let mut request = http::Request::new(Full::new(Bytes::copy_from_slice(&recorded.body)));
         *request.uri_mut() = uri;
         *request.method_mut() = recorded
@@ -592,6 +621,9 @@ impl Exchange {
             .remove(http::header::TRANSFER_ENCODING);
         let value = |text: &str| HeaderValue::from_str(text).map_err(|error| error.to_string());
         let headers = request.headers_mut();
+        if !headers.contains_key(http::header::HOST) {
+            headers.insert(http::header::HOST, value(&self.door.place.authority())?);
+        }
         if let Some(traceparent) = traceparent {
             headers.insert(Traceparent::KEY, value(&traceparent)?);
         }
@@ -611,10 +643,11 @@ impl Exchange {
             response = self.door.anew.request(request).await;
         }
         // Some servers close the connection after a failure without having said so, and what is
-        // sent on it meanwhile is lost.
-        if response
+        // sent on it meanwhile is lost. A server with few threads may have one for each connection.
+        let has_failed = response
             .as_ref()
-            .is_ok_and(|response| response.status().is_server_error())
+            .is_ok_and(|response| response.status().is_server_error());
+        if (has_failed || self.is_clients_last)
             && let Some(connection) = connection.connection_metadata().as_ref()
         {
             connection.poison();

@@ -10,7 +10,7 @@ use hindcast_taplog::{How, Told};
 use libc::socklen_t;
 
 use crate::errno::{errno, set_errno};
-use crate::real::getsockname;
+use crate::real::{getpeername, getsockname};
 use crate::{memory, process, thread};
 
 /// Descriptors from here on are not looked at.
@@ -296,7 +296,7 @@ pub fn opened_to(descriptor: i32, how: How, address: &[u8]) -> Option<u64> {
     if let Some(stream) = number {
         let (mut ours, mut theirs) = (Name::new(), Name::new());
         ours.of(descriptor, getsockname);
-        if theirs.of(descriptor, libc::getpeername).is_empty() {
+        if theirs.of(descriptor, getpeername).is_empty() {
             theirs.is(address);
         }
         let (local, peer) = (ours.text(), theirs.text());

@@ -63,3 +63,16 @@ pub unsafe extern "C" fn getsockname(
     // SAFETY: as the caller promises.
     unsafe { libc::syscall(libc::SYS_getsockname, socket, address, length) as c_int }
 }
+
+/// Likewise.
+///
+/// # Safety
+/// As for libc's.
+pub unsafe extern "C" fn getpeername(
+    socket: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { libc::syscall(libc::SYS_getpeername, socket, address, length) as c_int }
+}

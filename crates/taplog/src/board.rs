@@ -20,13 +20,16 @@
 //! All of it is plain numbers, which any process of the service may overwrite: who reads them
 //! trusts none.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::pins::Pins;
 use crate::sessions::Sessions;
 use crate::starts::Starts;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"hindbrd9");
+use shown::Shown;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"hindbr10");
 
 /// How a request that is sent again says which one it is: 16 hexadecimal digits.
 pub const REQUEST_HEADER: &str = "hindcast-request";
@@ -241,6 +244,8 @@ pub struct Board {
     /// In a replay, of those by which requests are sent that do not say their numbers. They are
     /// others' than the service's, and may be from the same ports to other ones.
     sent: Lines,
+    /// In a replay, of those by which requests are sent: whom the service is to see at their ends.
+    shown: Shown,
     pins: Pins,
     starts: Starts,
     sessions: Sessions,
@@ -572,6 +577,18 @@ impl Board {
     pub fn sent(&self, line: Line) -> Option<u64> {
         self.sent.get(line)
     }
+
+    /// In a replay: at the other end of this connection the service is to see this client.
+    pub fn show(&self, line: Line, client: SocketAddr) {
+        self.shown.put(line, client);
+    }
+
+    /// The client that the service is to see at the other end of a connection; `None`: who is
+    /// there. Of a port from which the service has connected to itself since, nothing was said.
+    pub fn shown(&self, line: Line) -> Option<SocketAddr> {
+        let shown = self.shown.get(line).filter(|_| self.replays())?;
+        self.whose_turn(line).is_none().then_some(shown)
+    }
 }
 
 /// Linux' numbers of families.
@@ -604,5 +621,6 @@ pub fn path(address: &[u8]) -> Option<&[u8]> {
     (!path.is_empty()).then_some(path)
 }
 
+mod shown;
 #[cfg(test)]
 mod tests;

@@ -103,6 +103,7 @@ fn request(recorder: u16, sequence: u64) -> Request {
         caller_traceparent: None,
         user_id: None,
         came_to: None,
+        came_from: None,
         clock: Vec::new(),
         secrets: Default::default(),
         calls: Vec::new(),

@@ -223,8 +223,7 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
     }));
 
     let mut began_transactions = 0;
-    let mut next_xid = 90_000u64;
-    let mut clock = 1_760_000_000_000_000i64;
+    let (mut next_xid, mut clock) = (90_000u64, 1_760_000_000_000_000i64);
     let mut done = 0;
     // In portions, so that making the load up needs little memory itself.
     while done < count {
@@ -363,6 +362,7 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                             caller_traceparent: None,
                             user_id: None,
                             came_to: None,
+                            came_from: None,
                             clock: Vec::new(),
                             secrets: Default::default(),
                             calls: Vec::new(),

@@ -47,6 +47,10 @@ pub struct Request {
     /// `unix:/run/app.sock`. `None`: it came to an ingress, or that was not seen.
     #[serde(deserialize_with = "or_empty")]
     pub came_to: Option<String>,
+    /// The other end of that connection: `10.0.0.7:40312`, `[::ffff:10.0.0.7]:40312`. `None`: it
+    /// has no address, or that was not seen.
+    #[serde(deserialize_with = "or_empty")]
+    pub came_from: Option<String>,
 }
 
 /// What was taken out of a request, or of the bytes of a transaction, as it was recorded.

@@ -231,6 +231,7 @@ fn request(
         caller_traceparent: None,
         user_id: Some(format!("{user}")),
         came_to: None,
+        came_from: None,
         clock: Vec::new(),
         secrets: Secrets::None,
         calls: Vec::new(),

@@ -28,6 +28,7 @@ mod extension;
 mod harness;
 mod inside;
 mod inside_calls;
+mod inside_clients;
 mod inside_doors;
 mod inside_extension;
 mod inside_faults;

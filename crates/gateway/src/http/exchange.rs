@@ -176,6 +176,7 @@ impl Exchange {
             caller_traceparent: caller,
             user_id: None,
             came_to: None,
+            came_from: None,
             clock: Vec::new(),
             secrets: Default::default(),
             calls: Vec::new(),
@@ -216,10 +217,11 @@ impl Exchange {
         }
     }
 
-    /// Where the service had accepted its connection.
-    pub fn set_came_to(&mut self, own: Option<&str>) {
+    /// Where the service had accepted its connection, and from whom.
+    pub fn set_came(&mut self, own: Option<&str>, peer: Option<&str>) {
         if let Some(request) = &mut self.request {
             request.came_to = own.map(str::to_owned);
+            request.came_from = peer.map(str::to_owned);
         }
     }
 

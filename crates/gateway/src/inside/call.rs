@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hindcast_trace::Response;
 use http::header::{HeaderMap, UPGRADE};
 
-use super::host::Host;
+use super::host::{Came, Host};
 use crate::http::{Exchange, PassedBody, PassedResponse, RequestHead, connected, upgraded};
 use crate::messages::Asked;
 
@@ -15,8 +15,7 @@ use crate::messages::Asked;
 /// Continue` reads the rest with another turn, and works under that one's number.
 pub(super) struct Call {
     began: u64,
-    /// Where the service had accepted its connection.
-    came_to: Option<Arc<str>>,
+    came: Came,
     /// The last turn that the tap told for it.
     turn: Option<u64>,
     /// That turn is another request's.
@@ -55,7 +54,7 @@ impl Call {
     ) -> Self {
         Self {
             began,
-            came_to: host.came_to.clone(),
+            came: host.came.clone(),
             turn,
             within: turn.is_some_and(|turn| !host.claims.claim(turn)),
             head: Some(head),
@@ -258,7 +257,7 @@ impl Call {
             response => response,
         };
         exchange.set_body(std::mem::take(&mut self.body));
-        exchange.set_came_to(self.came_to.as_deref());
+        exchange.set_came(self.came.to.as_deref(), self.came.from.as_deref());
         if let Some(turn) = self.turn {
             exchange.set_clock(&host.readings.take(turn));
             exchange.set_calls(host.calls.take(turn, &host.redactor));

@@ -28,8 +28,29 @@ pub(super) struct Host {
     pub claims: Claims,
     pub readings: Readings,
     pub calls: Calls,
-    /// Where the service had accepted the connection whose bytes are taken, as far as is known.
-    pub came_to: Option<Arc<str>>,
+    /// Of the connection whose bytes are taken.
+    pub came: Came,
+}
+
+/// Both ends of a connection that the service accepted, as far as they are known.
+#[derive(Clone, Default)]
+pub(super) struct Came {
+    pub to: Option<Arc<str>>,
+    /// An address of IP.
+    pub from: Option<Arc<str>>,
+}
+
+impl Came {
+    pub fn new(own: &[u8], peer: &[u8]) -> Self {
+        let text = |name: &[u8]| {
+            let name = String::from_utf8_lossy(name);
+            (!name.is_empty()).then(|| Arc::from(name.as_ref()))
+        };
+        Self {
+            to: text(own),
+            from: text(peer).filter(|peer: &Arc<str>| !peer.starts_with("unix:")),
+        }
+    }
 }
 
 /// Numbers that requests have. What a service asks of itself while it works on a request has that

@@ -44,8 +44,8 @@ struct Event {
 /// What was done with a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What<'a> {
-    /// And where it leads to.
-    Opened(How, &'a [u8]),
+    /// And where it leads to; what was accepted, to the service's own address, and from whom.
+    Opened(How, &'a [u8], &'a [u8]),
     Turn(u64),
     /// What the request that stands in the stream's place read, and which reading it was.
     Reading(u16, Reading),
@@ -61,8 +61,8 @@ pub(super) enum What<'a> {
 
 #[derive(Clone, Copy, Debug)]
 enum Kept {
-    /// Where the name is of what it leads to, and how long.
-    Opened(How, usize, usize),
+    /// Where both names are, how long they are together, and the first of them.
+    Opened(How, usize, usize, usize),
     Turn(u64),
     Reading(u16, Reading),
     /// Where they are, and how many.
@@ -94,13 +94,15 @@ impl Merge {
                 local,
                 peer,
             } => {
-                let to = match how {
-                    How::Accepted => local,
-                    _ => peer,
+                let (to, from) = match how {
+                    How::Accepted => (local, peer),
+                    _ => (peer, &[][..]),
                 };
                 let begin = self.bytes.len();
                 self.bytes.extend_from_slice(to);
-                (stream, Kept::Opened(how, begin, to.len()))
+                self.bytes.extend_from_slice(from);
+                let length = to.len() + from.len();
+                (stream, Kept::Opened(how, begin, length, to.len()))
             }
             Told::Turn { stream, request } => (stream, Kept::Turn(request)),
             Told::Reading {
@@ -174,7 +176,8 @@ impl Merge {
         }
         self.spare.clear();
         for event in &mut self.events {
-            if let Kept::Bytes(_, begin, length) | Kept::Opened(_, begin, length) = &mut event.what
+            if let Kept::Bytes(_, begin, length) | Kept::Opened(_, begin, length, _) =
+                &mut event.what
             {
                 let now = self.spare.len();
                 self.spare
@@ -193,7 +196,10 @@ impl Merge {
 impl Kept {
     fn with(self, bytes: &[u8]) -> What<'_> {
         match self {
-            Self::Opened(how, begin, length) => What::Opened(how, &bytes[begin..begin + length]),
+            Self::Opened(how, begin, length, first) => {
+                let (to, from) = bytes[begin..begin + length].split_at(first);
+                What::Opened(how, to, from)
+            }
             Self::Turn(number) => What::Turn(number),
             Self::Reading(n, reading) => What::Reading(n, reading),
             Self::Bytes(direction, begin, length) => {

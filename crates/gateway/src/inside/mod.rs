@@ -228,7 +228,7 @@ impl Converter {
             claims: Claims::default(),
             readings: Readings::default(),
             calls: Calls::default(),
-            came_to: None,
+            came: host::Came::default(),
         };
         Self {
             streams: Streams::new(host),

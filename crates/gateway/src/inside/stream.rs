@@ -1,14 +1,13 @@
 //! One connection: what it carries, and who has it open.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use hindcast_taplog::Direction;
 
 use super::answers::Answers;
 use super::call::Call;
 use super::fastcgi::FastCgi;
-use super::host::Host;
+use super::host::{Came, Host};
 use super::outbound::Outbound;
 use super::sessions::Session;
 use super::{Malformed, Off, http1, uwsgi};
@@ -18,8 +17,7 @@ pub(super) struct Stream {
     carries: Carries,
     /// It was accepted, as far as is known.
     accepted: bool,
-    /// At this address of the service's.
-    came_to: Option<Arc<str>>,
+    came: Came,
     /// The turn whose request the next bytes begin; of a connection to the database, whose behalf
     /// was written on, and when.
     turn: Option<u64>,
@@ -121,7 +119,7 @@ impl Stream {
         Self {
             carries: Carries::Unknown(Vec::new(), 0, None),
             accepted: false,
-            came_to: None,
+            came: Came::default(),
             turn: None,
             turn_at: 0,
             written: false,
@@ -131,10 +129,9 @@ impl Stream {
         }
     }
 
-    pub fn accepted(&mut self, own: &[u8]) {
+    pub fn accepted(&mut self, own: &[u8], peer: &[u8]) {
         self.accepted = true;
-        let own = Some(String::from_utf8_lossy(own)).filter(|own| !own.is_empty());
-        self.came_to = own.map(|own| Arc::from(own.as_ref()));
+        self.came = Came::new(own, peer);
     }
 
     /// The service has opened it itself.
@@ -252,7 +249,7 @@ impl Stream {
     }
 
     fn read(&mut self, host: &mut Host, at: u64, bytes: &[u8]) {
-        host.came_to.clone_from(&self.came_to);
+        host.came.clone_from(&self.came);
         let turn = self.turn.take();
         let begins = turn.is_some() || self.accepted && self.written;
         self.written = false;

@@ -155,17 +155,17 @@ impl Streams {
         let one = self.streams.entry(stream).or_insert_with(Stream::new);
         one.held_by(program);
         match what {
-            What::Opened(How::Accepted, own) => {
-                one.accepted(own);
+            What::Opened(How::Accepted, own, peer) => {
+                one.accepted(own, peer);
                 if !self.own.contains(own) {
                     self.own.insert(own.to_vec());
                 }
             }
             // What the service asks of itself is seen at the other end.
-            What::Opened(How::Connected, peer) if self.own.contains(peer) => one.ignore(),
-            What::Opened(How::Connected, peer) => one.connected(stream, peer),
-            What::Opened(How::Database, _) => one.leads_to_database(host, at),
-            What::Opened(How::Found, _) | What::Closed | What::Reading(..) => {}
+            What::Opened(How::Connected, peer, _) if self.own.contains(peer) => one.ignore(),
+            What::Opened(How::Connected, peer, _) => one.connected(stream, peer),
+            What::Opened(How::Database, ..) => one.leads_to_database(host, at),
+            What::Opened(How::Found, ..) | What::Closed | What::Reading(..) => {}
             What::Turn(number) => one.turn(host, at, number),
             What::Bytes(direction, bytes) => one.bytes(host, at, direction, bytes),
             What::Unseen(direction, length) => one.unseen(host, at, direction, length),

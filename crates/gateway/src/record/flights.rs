@@ -102,6 +102,7 @@ mod tests {
             caller_traceparent: None,
             user_id: None,
             came_to: None,
+            came_from: None,
             response: Response::Broken {
                 reason: String::new(),
             },

@@ -40,6 +40,7 @@ impl Redactor {
             caller_traceparent: None,
             user_id: None,
             came_to: None,
+            came_from: None,
             clock: Vec::new(),
             secrets: Default::default(),
             calls: Vec::new(),

@@ -27,6 +27,7 @@ fn request(target: &str, given: &[(&str, &str)], body: &str) -> Request {
         caller_traceparent: None,
         user_id: None,
         came_to: None,
+        came_from: None,
         clock: Vec::new(),
         secrets: Default::default(),
         calls: Vec::new(),

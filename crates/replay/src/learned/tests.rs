@@ -26,6 +26,7 @@ fn recorded(target: &str, sent: &[(&str, &str)], given: &[(&str, &str)], body: &
         caller_traceparent: None,
         user_id: None,
         came_to: None,
+        came_from: None,
         response: Response::Answered {
             status: 200,
             headers: headers(given),

@@ -4,7 +4,8 @@
 //! A service may listen elsewhere as well, before it does there: for a page of metrics, or for its
 //! own processes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
 
 use hindcast_gateway::inside::CgiProtocol;
 use hindcast_trace::{Request, Response};
@@ -15,6 +16,8 @@ use crate::place::Asked;
 pub struct Named {
     /// How many requests came to each that are sent again.
     came_to: BTreeMap<Asked, u64>,
+    /// How many requests came from each.
+    pub came_from: HashMap<SocketAddr, u32>,
     /// How many requests named each.
     ports: BTreeMap<u16, u64>,
     /// And none.
@@ -29,6 +32,9 @@ impl Named {
         let came_to = request.came_to.as_deref().filter(|_| is_own && is_sent);
         if let Some(asked) = came_to.and_then(Asked::recorded) {
             *self.came_to.entry(asked).or_default() += 1;
+        }
+        if let Some(client) = client(request) {
+            *self.came_from.entry(client).or_default() += 1;
         }
     }
 
@@ -51,6 +57,11 @@ impl Named {
         let (&port, &times) = self.ports.iter().max_by_key(|&(_, times)| times)?;
         (times > self.without).then_some(port)
     }
+}
+
+/// Who sent it, if the recording says so.
+pub fn client(request: &Request) -> Option<SocketAddr> {
+    request.came_from.as_deref()?.parse().ok()
 }
 
 /// `None`: it names none, or came by a web server, whose port is another one.

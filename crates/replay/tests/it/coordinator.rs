@@ -119,6 +119,7 @@ impl Written {
             caller_traceparent: None,
             user_id: None,
             came_to: None,
+            came_from: None,
             clock: Vec::new(),
             secrets: Default::default(),
             calls: Vec::new(),

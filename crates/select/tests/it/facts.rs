@@ -65,6 +65,7 @@ impl Recording {
             caller_traceparent: None,
             user_id: None,
             came_to: None,
+            came_from: None,
             clock: Vec::new(),
             secrets: Default::default(),
             calls: Vec::new(),

@@ -12,7 +12,7 @@ pub const COUNT: usize = 512;
 
 /// Those that are.
 pub static WANTED: [u8; COUNT] = {
-    const ALL: [c_long; 22] = [
+    const ALL: [c_long; 23] = [
         libc::SYS_read,
         libc::SYS_readv,
         libc::SYS_recvfrom,
@@ -31,6 +31,7 @@ pub static WANTED: [u8; COUNT] = {
         libc::SYS_connect,
         libc::SYS_bind,
         libc::SYS_getsockname,
+        libc::SYS_getpeername,
         libc::SYS_shutdown,
         libc::SYS_close,
         libc::SYS_fcntl,
@@ -109,6 +110,7 @@ unsafe fn made(number: c_long, of: [usize; 6]) -> isize {
             libc::SYS_connect => descriptors::connect(at, to.cast(), c as u32),
             libc::SYS_bind => descriptors::bind(at, to.cast(), c as u32),
             libc::SYS_getsockname => descriptors::getsockname(at, to.cast(), c as *mut _),
+            libc::SYS_getpeername => descriptors::getpeername(at, to.cast(), c as *mut _),
             libc::SYS_shutdown => descriptors::shutdown(at, b as c_int),
             libc::SYS_close => descriptors::close(at),
             libc::SYS_fcntl => descriptors::fcntl(at, b as c_int, c),

@@ -6,7 +6,7 @@ use libc::{FILE, c_char, c_int, c_uint, c_void, sockaddr, socklen_t};
 
 use crate::errno::{errno, set_errno};
 use crate::real::real;
-use crate::{descriptors, listeners, process, thread, tokio, turns};
+use crate::{descriptors, listeners, peers, process, thread, tokio, turns};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept(
@@ -15,14 +15,13 @@ pub unsafe extern "C" fn accept(
     length: *mut socklen_t,
 ) -> c_int {
     // SAFETY: what the caller gave.
-    let made = unsafe {
-        real!(fn accept(c_int, *mut sockaddr, *mut socklen_t) -> c_int)(listener, address, length)
-    };
-    if made >= 0 {
-        descriptors::opened(made, How::Accepted);
-        descriptors::entry(made).map(turns::opened);
+    unsafe {
+        let room = length.as_ref().copied().unwrap_or(0);
+        let real = real!(fn accept(c_int, *mut sockaddr, *mut socklen_t) -> c_int);
+        let made = real(listener, address, length);
+        accepted(made, address, length, room);
+        made
     }
-    made
 }
 
 #[unsafe(no_mangle)]
@@ -33,16 +32,28 @@ pub unsafe extern "C" fn accept4(
     flags: c_int,
 ) -> c_int {
     // SAFETY: what the caller gave.
-    let made = unsafe {
-        real!(fn accept4(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int)(
-            listener, address, length, flags,
-        )
-    };
-    if made >= 0 {
-        descriptors::opened(made, How::Accepted);
-        descriptors::entry(made).map(turns::opened);
+    unsafe {
+        let room = length.as_ref().copied().unwrap_or(0);
+        let real = real!(fn accept4(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int);
+        let made = real(listener, address, length, flags);
+        accepted(made, address, length, room);
+        made
     }
-    made
+}
+
+/// # Safety
+/// `address` and `length` are null or what the kernel has written, with this much room.
+unsafe fn accepted(made: c_int, address: *mut sockaddr, length: *const socklen_t, room: socklen_t) {
+    if made < 0 {
+        return;
+    }
+    descriptors::opened(made, How::Accepted);
+    descriptors::entry(made).map(turns::opened);
+    // SAFETY: as the caller promises. The address may be longer than there is room for.
+    unsafe {
+        let length = length.as_ref().copied().unwrap_or(0);
+        peers::show(made, address, room.min(length));
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -135,6 +146,23 @@ pub unsafe extern "C" fn getsockname(
         let result = crate::real::getsockname(socket, address, length);
         if result == 0 {
             listeners::name_as_asked(address, room.min(*length));
+        }
+        result
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getpeername(
+    socket: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
+    // SAFETY: what the caller gave, as above.
+    unsafe {
+        let room = length.as_ref().copied().unwrap_or(0);
+        let result = crate::real::getpeername(socket, address, length);
+        if result == 0 {
+            peers::show(socket, address, room.min(*length));
         }
         result
     }

@@ -227,3 +227,28 @@ fn a_path_that_is_refused_is_named_unless_the_service_listens_on_it() {
     }
     assert_eq!(board.refused_paths().count(), REFUSED - 1);
 }
+
+#[test]
+fn a_service_sees_the_client_that_was_there() {
+    let memory = memory();
+    // SAFETY: it is as long as a board, and nobody else's.
+    let board = unsafe { Board::make(memory, Purpose::Replay, &Redirect::NONE) };
+    let line = |from, to| Line::of_ports(from, to).unwrap();
+    let client = |text: &str| text.parse::<SocketAddr>().unwrap();
+    board.show(line(40001, 9000), client("10.0.0.7:1234"));
+    board.show(line(40001, 9001), client("[2001:db8::1]:65535"));
+    board.show(line(40002, 9000), client("[::ffff:10.0.0.8]:1"));
+    assert_eq!(
+        board.shown(line(40001, 9000)),
+        Some(client("10.0.0.7:1234"))
+    );
+    assert_eq!(
+        board.shown(line(40001, 9001)),
+        Some(client("[2001:db8::1]:65535"))
+    );
+    assert_eq!(board.shown(line(40002, 9000)), Some(client("10.0.0.8:1")));
+    assert_eq!(board.shown(line(40003, 9000)), None);
+    assert_eq!(board.shown(line(40001, 9008)), None, "leads elsewhere");
+    board.set_turn(line(40001, 9000), 0);
+    assert_eq!(board.shown(line(40001, 9000)), None, "the service's own");
+}

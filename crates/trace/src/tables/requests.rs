@@ -72,6 +72,7 @@ impl Table for Requests {
             .optional()
             .looked_up(),
         Column::new("came_to", Kind::Text, Packing::Dictionary).optional(),
+        Column::new("came_from", Kind::Text, Packing::Dictionary).optional(),
     ];
     const ID: Option<usize> = Some(0);
     const TIME: Option<usize> = Some(1);
@@ -129,6 +130,7 @@ impl Table for Requests {
         shred_calls(row, columns);
         columns.optional_bytes(row.user_id.as_deref().map(str::as_bytes));
         columns.optional_bytes(row.came_to.as_deref().map(str::as_bytes));
+        columns.optional_bytes(row.came_from.as_deref().map(str::as_bytes));
     }
 
     fn assemble(columns: &mut RowReader<'_>) -> Result<Request, Malformed> {
@@ -157,6 +159,7 @@ impl Table for Requests {
         let calls = assemble_calls(arrived, columns)?;
         let user_id = columns.optional_text()?;
         let came_to = columns.optional_text()?;
+        let came_from = columns.optional_text()?;
         let response = match kind.ok_or_else(|| missing("an outcome"))? {
             Kept::Answered => Response::Answered {
                 status: status.ok_or_else(|| missing("a status"))? as u16,
@@ -187,6 +190,7 @@ impl Table for Requests {
             calls,
             user_id,
             came_to,
+            came_from,
         })
     }
 }

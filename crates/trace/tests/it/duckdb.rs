@@ -157,6 +157,7 @@ for table in ["requests", "transactions", "shapes", "gaps", "bases", "recorders"
                calls STRUCT(peer VARCHAR, flags USMALLINT, offset_us BIGINT, duration_us BIGINT, sent BLOB, received BLOB)[]
                user_id VARCHAR
                came_to VARCHAR
+               came_from VARCHAR
             transactions
                id BIGINT
                session BIGINT

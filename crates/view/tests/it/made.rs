@@ -49,6 +49,7 @@ impl Made {
             caller_traceparent: None,
             user_id: None,
             came_to: None,
+            came_from: None,
             response: match status {
                 0 => Response::Broken {
                     reason: "the client went away".to_owned(),

@@ -105,7 +105,7 @@ pub(super) fn host(collected: &Arc<Collected>) -> Host {
         claims: Claims::default(),
         readings: Readings::default(),
         calls: Calls::default(),
-        came_to: None,
+        came: super::host::Came::default(),
     }
 }
 

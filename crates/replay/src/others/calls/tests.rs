@@ -40,6 +40,7 @@ fn request(id: u64) -> Request {
         caller_traceparent: None,
         user_id: None,
         came_to: None,
+        came_from: None,
         response: hindcast_trace::Response::Unrecorded {
             reason: String::new(),
         },

@@ -90,6 +90,7 @@ pub fn request() -> impl Strategy<Value = Request> {
             vec(call(), 0..3),
             option::of(any::<String>()),
             option::of(any::<String>()),
+            option::of(any::<String>()),
         ),
     )
         .prop_map(
@@ -100,7 +101,7 @@ pub fn request() -> impl Strategy<Value = Request> {
                 (method, target, caller_traceparent),
                 headers,
                 body,
-                (response, clock, secrets, calls, user_id, came_to),
+                (response, clock, secrets, calls, user_id, came_to, came_from),
             )| Request {
                 id,
                 arrived,
@@ -116,6 +117,7 @@ pub fn request() -> impl Strategy<Value = Request> {
                 calls,
                 user_id,
                 came_to,
+                came_from,
             },
         )
 }

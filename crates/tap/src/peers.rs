@@ -1,0 +1,49 @@
+//! In a replay a service sees the addresses that its clients had, and not from where their requests
+//! are sent again.
+
+use std::net::{IpAddr, SocketAddr};
+
+use libc::{c_int, sockaddr, socklen_t};
+
+use crate::{descriptors, process};
+
+/// Puts the client's address in the place of the one that the kernel has said.
+///
+/// # Safety
+/// `address` is null, or `length` bytes of it were written by the kernel.
+pub unsafe fn show(socket: c_int, address: *mut sockaddr, length: socklen_t) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let Some(family) = address.as_ref().map(|address| address.sa_family) else {
+            return;
+        };
+        let Some(client) = client(socket) else { return };
+        match (i32::from(family), client.ip()) {
+            (libc::AF_INET, IpAddr::V4(ip))
+                if length as usize >= size_of::<libc::sockaddr_in>() =>
+            {
+                let address = &mut *address.cast::<libc::sockaddr_in>();
+                address.sin_addr.s_addr = u32::from_ne_bytes(ip.octets());
+                address.sin_port = client.port().to_be();
+            }
+            (libc::AF_INET6, ip) if length as usize >= size_of::<libc::sockaddr_in6>() => {
+                let address = &mut *address.cast::<libc::sockaddr_in6>();
+                address.sin6_addr.s6_addr = match ip {
+                    IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+                    IpAddr::V6(ip) => ip.octets(),
+                };
+                address.sin6_port = client.port().to_be();
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Who is to be seen at the other end of a connection that the service accepted; `None`: who is
+/// there.
+fn client(socket: c_int) -> Option<SocketAddr> {
+    let board = process::board().filter(|board| board.replays())?;
+    descriptors::stream(socket)?;
+    let entry = descriptors::entry(socket)?;
+    board.shown(entry.line().filter(|_| entry.is_accepted())?)
+}
