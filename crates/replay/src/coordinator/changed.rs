@@ -292,7 +292,10 @@ impl Coordinator {
         let changes = self.changes.as_mut().expect("the code is changed");
         let counts = &mut changes.counts;
         counts.isolation += u64::from(isolation);
-        *counts.of(kind.as_ref(), had_failed) += 1;
+        // The others are counted, and ghosts are not among those that are to come.
+        if kind.is_some() || request.is_some() {
+            *counts.of(kind.as_ref(), had_failed) += 1;
+        }
         if let Some(kind) = kind {
             changes.differing.push(Difference {
                 tx: Some(tx),

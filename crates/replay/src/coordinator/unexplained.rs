@@ -110,7 +110,7 @@ impl Coordinator {
         if let Some(changes) = &mut self.changes {
             match is_other {
                 true => changes.counts.results += 1,
-                false => changes.counts.same += 1,
+                false => changes.counts.same += u64::from(recorded.request.is_some()),
             }
             let rows = pending.ended.rows;
             changes.differing.extend(is_other.then(|| Difference {

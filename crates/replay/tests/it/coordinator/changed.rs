@@ -546,6 +546,33 @@ fn a_ghost_of_changed_code_that_cannot_be_run_is_no_divergence() {
     );
 }
 
+/// Ghosts are counted by themselves, and not among those that are to come again.
+#[test]
+fn a_ghost_that_is_the_same_is_not_counted_among_those_of_requests() {
+    check(
+        How::Changed,
+        "request 1 0..100
+         tx ghost 10..20 xid 100 sees 100: UPDATE t SET a = $1
+         tx 1 30..40 xid 101 sees 101: UPDATE t SET b = $1",
+        "sent 1
+         ghost 0
+         snapshot 0
+         ended 0
+         claim 1 UPDATE t SET b = 1
+         ended 1
+         changes",
+        expect![[r#"
+            sent 1 +1
+            ghost 0 => true +1
+            snapshot 0 +1
+            ended 0 +1
+            claim 1 UPDATE t SET b = 1 => Run(Tx(1)) +1
+            ended 1 +1
+            changes => ChangeCounts { same: 1, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0, mistaken: 0 }, outdated: false
+        "#]],
+    );
+}
+
 #[test]
 fn what_was_retried_originally_is_left_out() {
     check(
