@@ -174,7 +174,9 @@ function enlarge(connections) {
     const { entries } = Object;
     Object.entries = function (of) {
         const all = Reflect.apply(entries, this, arguments);
-        const isDriver = of && "max_pipeline" in of && "fetch_types" in of && "max_lifetime" in of;
+        // It may be a text, in which nothing can be looked for so.
+        const has = name => typeof of === "object" && of !== null && name in of;
+        const isDriver = has("max_pipeline") && has("fetch_types") && has("max_lifetime");
         if (isDriver && Array.isArray(all)) {
             all.reduce = function () {
                 const options = Reflect.apply(Array.prototype.reduce, this, arguments);
