@@ -56,7 +56,8 @@ impl Coordinator {
 
     /// The first transaction that waits and only reads goes on, or else the first statement that
     /// does. What it reads is compared as ever.
-    pub(super) fn let_read_go(&mut self, waiting: &[Ask]) {
+    /// Returns whether there was one.
+    pub(super) fn let_read_go(&mut self, waiting: &[Ask]) -> bool {
         let looks = |ask: &&Ask| matches!(ask, Ask::Snapshot(_) | Ask::Look(..));
         let all = || waiting.iter().filter(looks).copied();
         let reads = |ask: &Ask| self.only_reads(ask.tx()) && !self.let_go.has(*ask);
@@ -65,13 +66,14 @@ impl Coordinator {
         } else {
             let is_one = |ask: &Ask| self.let_go.asking.contains(ask) && !self.let_go.has(*ask);
             let Some(first) = all().filter(is_one).min_by_key(|ask| ask.tx()) else {
-                return;
+                return false;
             };
             self.let_go.present.push(first);
             self.let_go.of_statements.insert(first.tx());
         }
         self.let_go.times += 1;
         self.steps += 1;
+        true
     }
 
     /// How many transactions read out of order, with all of their statements or some.

@@ -353,8 +353,28 @@ impl Coordinator {
     /// Nothing moves: reads that were thought to be late do not come. Where there are none, what
     /// was handed over does not, or else one that waits goes on.
     pub fn nothing_moves(&mut self, waiting: &[Ask]) {
-        if !self.pass_over_late() && !self.give_up_handed_over() {
-            self.let_read_go(waiting);
+        let moves = self.pass_over_late() || self.give_up_handed_over();
+        if !moves && !self.let_read_go(waiting) {
+            self.pass_over_awaited(waiting);
+        }
+    }
+
+    /// All wait in the end for a read that has not come, in the midst of what its request does: a
+    /// cache may have it. Comes it still, then it was passed over too early.
+    fn pass_over_awaited(&mut self, waiting: &[Ask]) {
+        let schedule = self.schedule();
+        let looks = self.recording.looks();
+        let culprit = |ask: &Ask| schedule.explain(self.recording.scheduled(*ask)).culprit;
+        let mut culprits = waiting.iter().map(|ask| looks.owner(culprit(ask)));
+        let is_late = |tx: &Tx| {
+            let request = self.recording.transaction(*tx).request;
+            let in_flight = request.is_some_and(|(own, _)| self.in_flight().any(|one| one == own));
+            let has_come = self.claimed[tx.index()];
+            in_flight && !has_come && self.only_reads(*tx) && self.opening(*tx).is_some()
+        };
+        if let Some(read) = culprits.find(is_late).filter(|_| self.changes.is_none()) {
+            self.suspect(vec![read]);
+            self.steps += 1;
         }
     }
 

@@ -522,10 +522,12 @@ impl Replay {
                 coordinator.let_go(&asks);
             }
             "nothing-moves" => {
-                let asks = rest.split_whitespace();
-                let asks: Vec<Ask> = asks
-                    .map(|tx| Ask::Snapshot(Tx(number_of(tx) as u32)))
-                    .collect();
+                let (asked, all): (fn(Tx) -> Ask, &str) = match rest.strip_prefix("commit ") {
+                    Some(all) => (Ask::Commit, all),
+                    None => (Ask::Snapshot, rest),
+                };
+                let asks = all.split_whitespace();
+                let asks: Vec<Ask> = asks.map(|tx| asked(Tx(number_of(tx) as u32))).collect();
                 coordinator.nothing_moves(&asks);
             }
             "came" => coordinator.came(Some(Claim::Outside), &hashes(rest)),

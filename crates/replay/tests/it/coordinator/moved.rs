@@ -453,6 +453,43 @@ fn what_all_requests_ask_is_late_and_not_gone() {
     );
 }
 
+/// A request reads by another connection in the midst of its transaction, and finds a cache filled.
+#[test]
+fn a_read_that_all_wait_for_is_passed_over() {
+    let recording = "request 1 0..100
+         request 2 0..100
+         tx 1 10..60 xid 100 sees 100: BEGIN; INSERT INTO a VALUES ($1); COMMIT
+         tx 1 30..40 sees 100: SELECT name FROM role
+         tx 2 45..70 xid 101 sees 100: UPDATE t SET a = $1
+         tx 2 80..90 sees 102: SELECT a FROM t";
+    check(
+        RECORDED,
+        recording,
+        "sent 1
+         sent 2
+         claim 1 BEGIN; INSERT INTO a VALUES (1)
+         snapshot 0
+         claim 2 UPDATE t SET a = 1
+         snapshot 2
+         may commit 0
+         nothing-moves commit 0 2
+         may commit 0
+         moved",
+        expect![[r#"
+            sent 1 +1
+            sent 2 +1
+            claim 1 BEGIN; INSERT INTO a VALUES (1) => Run(Tx(0)) +1
+            snapshot 0 +1
+            claim 2 UPDATE t SET a = 1 => Run(Tx(2)) +1
+            snapshot 2 +1
+            may commit 0 => no
+            nothing-moves commit 0 2 +1
+            may commit 0 => yes
+            moved
+        "#]],
+    );
+}
+
 /// An ORM begins a transaction for each read, and rolls it back.
 #[test]
 fn a_read_in_a_transaction_moves_likewise() {
