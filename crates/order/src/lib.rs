@@ -55,9 +55,9 @@
 //! pass and without ever comparing two snapshots; [`schedule`] answers "may it?" from two counters
 //! per level; [`retroaction`] has the rules for code that was changed after it was recorded;
 //! [`admission`] says when a request may be sent again so that no pool of workers or connections
-//! can lock up, [`openings`] when it may go on where a pool is too small for that; [`losers`] has who
-//! found a unique key taken before the row was changed; [`rows`] is the
-//! standby's order, [`acquisitions`] that of threads, and each stands by itself.
+//! can lock up, [`openings`] when it may go on where a pool is too small for that; [`losers`] has
+//! who found a unique key taken before the row was changed; [`rows`] is the standby's order,
+//! [`acquisitions`] that of threads, and each stands by itself.
 //!
 //! **What this crate does not do**: it knows no request handlers, sessions, bytes or clocks.
 //! Transactions and requests are numbers that the caller chose, dense and from zero. Of the

@@ -460,7 +460,7 @@ impl Recording {
         own.map(|insert| insert.statement).collect()
     }
 
-    /// Who found a key taken, and who changed rows there, where it is known what each statement saw.
+    /// Who found a key taken, and who changed rows there, where it is known what statements saw.
     fn find_losers(&mut self, shapes: &Shapes) {
         let all = (0..).map(Tx).zip(&self.transactions);
         let known = all.filter(|(_, one)| one.knows_statements && one.is_read_committed());

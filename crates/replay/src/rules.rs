@@ -120,8 +120,8 @@ impl Rules {
         is_free || self.losers.may_change(tx, statement)
     }
 
-    /// This statement is about to change rows. Whether it waits for one that waits for commits which
-    /// it does not see.
+    /// This statement is about to change rows. Whether it waits for one that waits for commits
+    /// which it does not see.
     pub fn asks_to_change(&mut self, tx: Tx, statement: u32, recording: &Recording) -> bool {
         let (levels, looks) = (self.schedule().levels(), recording.looks());
         let mut changes = recording.changes(tx).iter();

@@ -440,8 +440,8 @@ impl Shapes {
         self.inserting.get(&shape).map_or(&[], Vec::as_slice)
     }
 
-    /// The indices of the shape's statements that found a key taken, or may have, with the numbers of
-    /// their tables.
+    /// The indices of the shape's statements that found a key taken, or may have, with the numbers
+    /// of their tables.
     pub fn losing(&self, shape: ShapeId) -> &[(u32, u32)] {
         self.losing.get(&shape).map_or(&[], Vec::as_slice)
     }

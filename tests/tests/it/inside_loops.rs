@@ -253,6 +253,27 @@ fn handlers_of_tornado_are_known() {
     is_recorded_and_replayed("tornado", tornado, &["transaction", "gather"]);
 }
 
+/// A loop stands still while a driver waits for the database, which in a replay waits for another
+/// request of the same loop.
+#[test]
+fn loops_of_two_processes_that_wait_for_drivers_are_known() {
+    let service = |stage: &Stage| {
+        let (uvicorn, port) = (python("uvicorn"), stage.service_port.to_string());
+        let app = "marks_blocking:app";
+        let more = [
+            "--no-access-log",
+            "--loop",
+            "uvloop",
+            "--workers",
+            "2",
+            "--port",
+            &port,
+        ];
+        command(&[&[&uvicorn, app], &more[..]].concat())
+    };
+    is_recorded_and_replayed("blocking-loops", service, &["psycopg2", "psycopg"]);
+}
+
 /// psycopg2 waits itself, and has given Python's lock away when it writes. The service has one
 /// connection for all requests, so these go on in the order of the recording.
 #[test]

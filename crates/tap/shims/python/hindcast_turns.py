@@ -18,6 +18,7 @@ import threading
 import zlib
 from contextvars import ContextVar
 
+import hindcast_greens
 import hindcast_pools
 import hindcast_random
 
@@ -777,6 +778,8 @@ def begin():
     except OSError:
         return
     sys.meta_path.insert(0, Finder)
+    if hindcast_pools.CONNECTIONS:
+        hindcast_greens.begin(HOOKS, replace)
     # From here on the tap looks at what code draws.
     os.pwrite(RESERVED, bytes(8), PYTHON)
     for name in ("urandom", "getrandom"):
