@@ -72,9 +72,10 @@ const SHIMS: [Shim; 4] = [
         files: &[
             shim!("python/sitecustomize.py"),
             shim!("python/hindcast_turns.py"),
-            shim!("python/hindcast_greens.py"),
             shim!("python/hindcast_pools.py"),
             shim!("python/hindcast_random.py"),
+            shim!("python/hindcast_steps.py"),
+            shim!("python/hindcast_waiting.py"),
         ],
         variable: "PYTHONPATH",
         says: |file| file.parent().unwrap_or(file).into(),

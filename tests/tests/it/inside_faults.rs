@@ -262,6 +262,13 @@ fn who_supervises_the_recorder_supervises_the_service() {
     recorder.wait_until("it is there", || (said() == "ready\n").then_some(()));
     recorder.signal_alone("TERM");
     says(&recorder.wait().assert_code(0), "by signal 15");
+    // As `npm start`: what waits for another program leaves the signal to a terminal, which sends
+    // it to both.
+    let script = r#""$0" -c "$1"; true"#;
+    let mut recorder = start(&["sh", "-c", script, &python, SUPERVISED]);
+    recorder.wait_until("it is there", || (said() == "ready\n").then_some(()));
+    recorder.signal_alone("INT");
+    recorder.wait().assert_code(0);
 }
 
 /// Opens all connections first, then asks by each.

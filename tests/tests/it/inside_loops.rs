@@ -274,6 +274,18 @@ fn loops_of_two_processes_that_wait_for_drivers_are_known() {
     is_recorded_and_replayed("blocking-loops", service, &["psycopg2", "psycopg"]);
 }
 
+/// The same where there are no greenlets, in which a loop goes on.
+#[test]
+fn a_loop_that_waits_for_drivers_is_known_without_greenlets() {
+    let service = |stage: &Stage| {
+        let without = "import sys; sys.modules['greenlet'] = None; import uvicorn; uvicorn.main()";
+        let (python, port) = (python("python"), stage.service_port.to_string());
+        let app = ["marks_blocking:app", "--no-access-log", "--port", &port];
+        command(&[&[&python, "-c", without], &app[..]].concat())
+    };
+    is_recorded_and_replayed("blocking-threads", service, &["psycopg2", "psycopg"]);
+}
+
 /// psycopg2 waits itself, and has given Python's lock away when it writes. The service has one
 /// connection for all requests, so these go on in the order of the recording.
 #[test]

@@ -72,7 +72,7 @@ fn show(args: &ReplayArgs, verdict: &Verdict, log: &std::path::Path) -> Result<(
     } else {
         print!("{}", page(verdict));
         if !verdict.faithful {
-            setting::say_where_output_is(log);
+            println!("The service's output is in {}", log.display());
         }
     }
     if verdict.faithful && args.run.service.app_log.is_none() {

@@ -126,7 +126,7 @@ fn show(args: &RetroArgs, report: &Report, log: &std::path::Path) -> Result<(), 
             );
         }
         if stopped {
-            setting::say_where_output_is(log);
+            println!("The service's output is in {}", log.display());
         }
     }
     if !stopped && args.run.service.app_log.is_none() {

@@ -1,9 +1,8 @@
 //! What a run of the service against a rewound database needs from the command line, for `replay`
 //! and `retro`.
 
-use std::collections::BTreeSet;
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use hindcast_pg::DatabaseUrl;
@@ -307,19 +306,4 @@ impl Hooks for Watcher {
             .read_line(&mut line)
             .await;
     }
-}
-
-/// Says where the service's output is, and what the shims of its runtimes have written there.
-pub fn say_where_output_is(log: &Path) {
-    const OURS: &str = "hindcast: ";
-    let output = std::fs::read(log).unwrap_or_default();
-    let output = String::from_utf8_lossy(&output);
-    let said: BTreeSet<&str> = output
-        .lines()
-        .filter_map(|line| line.strip_prefix(OURS))
-        .collect();
-    for hint in said {
-        println!("Hint: {hint}");
-    }
-    println!("The service's output is in {}", log.display());
 }

@@ -18,9 +18,9 @@ import threading
 import zlib
 from contextvars import ContextVar
 
-import hindcast_greens
 import hindcast_pools
 import hindcast_random
+import hindcast_waiting
 
 RESERVED = 0x48494E44
 # Where the tap is told which variable has the request, and what code draws.
@@ -779,7 +779,7 @@ def begin():
         return
     sys.meta_path.insert(0, Finder)
     if hindcast_pools.CONNECTIONS:
-        hindcast_greens.begin(HOOKS, replace)
+        hindcast_waiting.begin(HOOKS, replace)
     # From here on the tap looks at what code draws.
     os.pwrite(RESERVED, bytes(8), PYTHON)
     for name in ("urandom", "getrandom"):

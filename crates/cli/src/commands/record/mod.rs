@@ -3,6 +3,7 @@
 mod bases;
 mod service;
 mod signals;
+mod started;
 mod transactions;
 mod unseen;
 

@@ -15,6 +15,7 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::SignalKind;
 
 use super::signals::is_of_terminals;
+use super::started::{starts_another, with_started};
 use super::unseen::{self, Unseen};
 use crate::error::{CliError, Exit};
 
@@ -46,6 +47,9 @@ pub fn check(command: &[OsString], outside: impl FnOnce() -> String) -> Result<(
         .map_err(|error| CliError::because("the current folder cannot be found", &error))?;
     let path = std::env::var_os("PATH");
     let found = program::find(command, path.as_deref(), &folder).map_err(|error| cannot(&error))?;
+    if starts_another(command) {
+        return Ok(());
+    }
     preflight::loadable(&found.path)
         .map_err(|error| cannot(&error).hint(unseen::rather(&error, outside())))
 }
@@ -116,14 +120,18 @@ impl Service {
         ended.map_err(|error| CliError::because("the service cannot be waited for", &error))
     }
 
-    /// Passes on what the recorder was sent. What a terminal sends, it sends to the service, too.
+    /// Passes on what the recorder was sent, also to what a command that only starts another one has
+    /// started. What a terminal sends, it sends to the service, too.
     pub fn signal(&self, kind: SignalKind) {
         if is_of_terminals(kind) && is_in_foreground() {
             return;
         }
         if let Some(pid) = self.child.id() {
-            // SAFETY: a plain system call. The process has not been waited for, so it is ours.
-            unsafe { libc::kill(pid as i32, kind.as_raw_value()) };
+            for pid in with_started(pid) {
+                // SAFETY: a plain system call. The process that was started has not been waited
+                // for, so it is ours, and what it waits for is there.
+                unsafe { libc::kill(pid as i32, kind.as_raw_value()) };
+            }
         }
     }
 }

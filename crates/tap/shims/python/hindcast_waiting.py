@@ -2,35 +2,27 @@
 
 Who calls psycopg2 in a coroutine, or psycopg without `await`, makes the loop stand still until the database has answered. In a
 replay an answer may be held until another request has asked, which the same loop does not serve meanwhile. So each step of a task
-runs in a greenlet, and where an answer does not come soon the task awaits it.
+runs where it can stop (hindcast_steps.py), and where an answer does not come soon the task awaits it.
 
-    loop ──▶ task ──▶ Steps.send ──▶ greenlet: the coroutine ──▶ the driver waits for its socket
-                  ◀── a future of that socket ◀────────────────────┘
+    loop ──▶ task ──▶ Steps.send ──▶ step: the coroutine ──▶ the driver waits for its socket
+                  ◀── a future of that socket ◀────────────────┘
 
-What comes soon is waited for as ever, so that others do not come in between where they did not. Without the package
-greenlet, which SQLAlchemy brings along, nothing is done.
+What comes soon is waited for as ever, so that others do not come in between where they did not.
 """
 
-import os
 import select
 import sys
 import threading
 from collections.abc import Coroutine
 
+import hindcast_steps
+
 # In milliseconds.
 SOON = 5
 
-# Without them no coroutine waits so.
-DRIVERS = {"psycopg", "psycopg2"}
-
-# Connections of psycopg2 are made where loops run, or before.
-is_used = False
+# Drivers of which connections are made where loops run, or before.
+used = set()
 is_set = False
-
-LACKS = b"""hindcast: code in a loop of Python waits for the database, and the loop serves nobody meanwhile, so that a replay may stand \
-still: install the package greenlet where the service has its packages, and a replay's loop goes on
-"""
-is_said = False
 
 
 def is_loops_thread():
@@ -38,25 +30,8 @@ def is_loops_thread():
     return asyncio is not None and asyncio._get_running_loop() is not None
 
 
-def say_what_lacks():
-    """In the service's output, where who replays it finds it."""
-    global is_said
-    if Step is None and not is_said:
-        is_said = True
-        os.write(2, LACKS)
-
-
-# A greenlet that runs a coroutine from one `await` to the next.
+# What steps run in, once there are loops.
 Step = None
-
-
-def load():
-    global Step, getcurrent
-    from greenlet import getcurrent, greenlet
-
-    class Step(greenlet):
-        # What was thrown at it meanwhile.
-        late = None
 
 
 class Steps(Coroutine):
@@ -66,6 +41,7 @@ class Steps(Coroutine):
         self._coroutine = coroutine
         # The one that waits.
         self._step = None
+        self._context = None
 
     def send(self, value):
         if self._step is not None:
@@ -88,8 +64,8 @@ class Steps(Coroutine):
 
     def _begin(self, work, *args):
         use_psycopg2()
-        step = Step(work)
-        step.gr_context = getcurrent().gr_context
+        self._context = self._context or Step.context()
+        step = Step(work, self._context)
         return self._goes_on(step, step.switch, *args)
 
     def _goes_on(self, step, switch, *args):
@@ -106,8 +82,7 @@ class Steps(Coroutine):
 
 
 def this_step():
-    current = getcurrent() if Step else None
-    return current if Step and isinstance(current, Step) else None
+    return Step and Step.current()
 
 
 def until_ready(descriptor, events):
@@ -143,7 +118,7 @@ def await_socket(step, descriptor, events):
     # As who awaits it says.
     future._asyncio_future_blocking = True
     try:
-        step.parent.switch(future)
+        step.suspend(future)
     finally:
         if events & select.POLLIN:
             loop.remove_reader(descriptor)
@@ -151,9 +126,15 @@ def await_socket(step, descriptor, events):
             loop.remove_writer(descriptor)
 
 
+def may_wait():
+    """Whether coroutines may. With psycopg most await it, and a thread is worse for them than a greenlet."""
+    is_greenlet = Step is not hindcast_steps.InThread
+    return "psycopg2" in sys.modules or "psycopg" in used or is_greenlet and "psycopg" in sys.modules
+
+
 def factory(loop, coroutine, **kwargs):
     task = sys.modules["asyncio"].Task
-    if isinstance(coroutine, Coroutine) and not sys.modules.keys().isdisjoint(DRIVERS):
+    if isinstance(coroutine, Coroutine) and may_wait():
         coroutine = Steps(coroutine)
     return task(coroutine, loop=loop, **kwargs)
 
@@ -172,17 +153,16 @@ def set_running(real):
 # Drivers.
 
 
-def psycopg2_connect(real):
-    def connect(*args, **kwargs):
-        global is_used
-        if is_loops_thread():
-            is_used = True
-            say_what_lacks()
-        elif threading.current_thread() is threading.main_thread():
-            is_used = True
-        return real(*args, **kwargs)
+def connecting(driver):
+    def wrap(real):
+        def connect(*args, **kwargs):
+            if is_loops_thread() or threading.current_thread() is threading.main_thread():
+                used.add(driver)
+            return real(*args, **kwargs)
 
-    return connect
+        return connect
+
+    return wrap
 
 
 def use_psycopg2():
@@ -191,7 +171,7 @@ def use_psycopg2():
     It takes no COPY from then on, so where only threads use it, it is left alone.
     """
     global is_set
-    if is_set or not is_used:
+    if is_set or "psycopg2" not in used:
         return
     is_set = True
     extensions = sys.modules["psycopg2.extensions"]
@@ -214,8 +194,6 @@ def psycopg_wait(real):
 
     def wait(self, generator, *args, **kwargs):
         if this_step() is None:
-            if is_loops_thread():
-                say_what_lacks()
             return real(self, generator, *args, **kwargs)
         try:
             wanted = next(generator)
@@ -237,16 +215,16 @@ def begin(hooks, replace):
     tell = hooks["psycopg.connection"]
 
     def events(module):
-        try:
-            load()
-        except ImportError:
-            return
+        global Step
+        Step = hindcast_steps.kind()
         replace(module, "_set_running_loop", set_running)
 
     def psycopg(module):
         module.Connection.wait = psycopg_wait(module.Connection.wait)
+        connect = connecting("psycopg")(module.Connection.connect.__func__)
+        module.Connection.connect = classmethod(connect)
         tell(module)
 
     hooks["asyncio.events"] = events
-    hooks["psycopg2"] = lambda module: replace(module, "connect", psycopg2_connect)
+    hooks["psycopg2"] = lambda module: replace(module, "connect", connecting("psycopg2"))
     hooks["psycopg.connection"] = psycopg
