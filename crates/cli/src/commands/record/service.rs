@@ -120,8 +120,8 @@ impl Service {
         ended.map_err(|error| CliError::because("the service cannot be waited for", &error))
     }
 
-    /// Passes on what the recorder was sent, also to what a command that only starts another one has
-    /// started. What a terminal sends, it sends to the service, too.
+    /// Passes on what the recorder was sent, also to what a command that only starts another one
+    /// has started. What a terminal sends, it sends to the service, too.
     pub fn signal(&self, kind: SignalKind) {
         if is_of_terminals(kind) && is_in_foreground() {
             return;
