@@ -322,21 +322,21 @@ impl History {
     /// Where a statement of an executed transaction is in the schedule.
     fn look_at(&self, tx: Tx, statement: usize, later: &[(Tx, usize)]) -> Tx {
         let executed = self.executed();
-        let looks = &self.transactions[executed[tx.index()]].looks;
-        let nth = looks.partition_point(|look| look.statement <= statement);
-        match later.binary_search(&(tx, nth.saturating_sub(1))) {
-            Ok(at) => Tx((executed.len() + at) as u32),
-            Err(_) => tx,
-        }
+        let begun = self.looks_begun(executed[tx.index()], statement);
+        look(executed.len(), later, tx, begun.saturating_sub(1)).unwrap_or(tx)
     }
 
     /// The first look of a transaction behind a statement.
     fn look_after(&self, tx: Tx, statement: usize, later: &[(Tx, usize)]) -> Option<Tx> {
         let executed = self.executed();
-        let looks = &self.transactions[executed[tx.index()]].looks;
-        let nth = looks.partition_point(|look| look.statement <= statement);
-        let at = later.binary_search(&(tx, nth)).ok()?;
-        Some(Tx((executed.len() + at) as u32))
+        let begun = self.looks_begun(executed[tx.index()], statement);
+        look(executed.len(), later, tx, begun).filter(|_| begun > 0)
+    }
+
+    /// How many looks of a recorded transaction begin by this statement.
+    fn looks_begun(&self, t: usize, statement: usize) -> usize {
+        let looks = &self.transactions[t].looks;
+        looks.partition_point(|look| look.statement <= statement)
     }
 
     /// Whether a statement writes a row that others may insert.
@@ -420,6 +420,16 @@ impl History {
     }
 }
 
+/// A look of a transaction in the schedule, in which those after the first, `later`, are behind all
+/// transactions.
+fn look(executed: usize, later: &[(Tx, usize)], tx: Tx, nth: usize) -> Option<Tx> {
+    if nth == 0 {
+        return Some(tx);
+    }
+    let at = later.binary_search(&(tx, nth)).ok()?;
+    Some(Tx((executed + at) as u32))
+}
+
 struct Replayer<'a> {
     history: &'a History,
     options: Options,
@@ -467,11 +477,7 @@ impl Replayer<'_> {
 
     /// A look of a transaction, in the schedule.
     fn look(&self, tx: Tx, nth: usize) -> Option<Tx> {
-        if nth == 0 {
-            return Some(tx);
-        }
-        let at = self.later.binary_search(&(tx, nth)).ok()?;
-        Some(Tx((self.executed.len() + at) as u32))
+        look(self.executed.len(), &self.later, tx, nth)
     }
 
     /// That a statement looked is known when it is answered.

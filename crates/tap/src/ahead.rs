@@ -4,6 +4,7 @@ use hindcast_taplog::heads;
 
 use crate::descriptors::Entry;
 use crate::errno::{errno, set_errno};
+use crate::real::recv;
 
 /// So much of a request's head is looked at beyond what was read.
 const AHEAD: usize = 8 << 10;
@@ -16,22 +17,9 @@ pub fn said(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<u64> {
         return None;
     }
     let mut ahead = [0_u8; AHEAD];
-    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
     let errno = errno();
-    let none = std::ptr::null_mut::<libc::c_void>();
-    // SAFETY: the memory is ours and as long as is said. Past our own function of this name.
-    let length = unsafe {
-        let room = ahead.as_mut_ptr();
-        libc::syscall(
-            libc::SYS_recvfrom,
-            descriptor,
-            room,
-            AHEAD,
-            flags,
-            none,
-            none,
-        )
-    };
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    let length = recv(descriptor, &mut ahead, flags);
     set_errno(errno);
     heads::said(&ahead[..usize::try_from(length).ok()?])
 }

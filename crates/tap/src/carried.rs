@@ -4,7 +4,7 @@ use hindcast_taplog::{Direction, Told};
 use libc::{c_int, c_void, iovec, size_t, ssize_t};
 
 use crate::descriptors::Entry;
-use crate::real::real;
+use crate::real::{real, recv};
 use crate::turns::Begins;
 use crate::{descriptors, process, thread, tls, tokio, turns};
 
@@ -94,23 +94,10 @@ pub unsafe fn plain_was_read(
 /// Nothing more comes, and a reader is told that each time: Python's buffered ones read once more,
 /// and would wait. What has come already would still be read.
 fn ends(descriptor: c_int) -> ssize_t {
+    // SAFETY: it is a connection of the program's.
+    unsafe { real!(fn shutdown(c_int, c_int) -> c_int)(descriptor, libc::SHUT_RD) };
     let mut rest = [0_u8; 4096];
-    let none = std::ptr::null_mut::<c_void>();
-    // SAFETY: it is a connection of the program's, and the memory is ours. Past our own functions.
-    unsafe {
-        real!(fn shutdown(c_int, c_int) -> c_int)(descriptor, libc::SHUT_RD);
-        let (room, flags) = (rest.as_mut_ptr(), libc::MSG_DONTWAIT);
-        while libc::syscall(
-            libc::SYS_recvfrom,
-            descriptor,
-            room,
-            rest.len(),
-            flags,
-            none,
-            none,
-        ) > 0
-        {}
-    }
+    while recv(descriptor, &mut rest, libc::MSG_DONTWAIT) > 0 {}
     0
 }
 

@@ -76,3 +76,13 @@ pub unsafe extern "C" fn getpeername(
     // SAFETY: as the caller promises.
     unsafe { libc::syscall(libc::SYS_getpeername, socket, address, length) as c_int }
 }
+
+/// The same of what has come by a connection: how many bytes; negative if nothing has.
+pub fn recv(socket: c_int, room: &mut [u8], flags: c_int) -> isize {
+    let none = std::ptr::null_mut::<libc::c_void>();
+    // SAFETY: the memory is as long as is said.
+    unsafe {
+        let (to, length) = (room.as_mut_ptr(), room.len());
+        libc::syscall(libc::SYS_recvfrom, socket, to, length, flags, none, none) as isize
+    }
+}

@@ -23,6 +23,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+use crate::hash::fnv1a;
 use crate::pins::Pins;
 use crate::sessions::Sessions;
 use crate::starts::Starts;
@@ -201,12 +202,9 @@ impl Moved {
     const THERE: u64 = 1 << 63;
     const NAME_BITS: u32 = 20;
 
-    /// Of the path, at its place (FNV-1a).
+    /// Of the path, at its place.
     fn hash(path: &[u8]) -> u64 {
-        let hash = path.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-        });
-        hash << Self::NAME_BITS & !Self::THERE
+        fnv1a(path) << Self::NAME_BITS & !Self::THERE
     }
 
     fn is_of(number: u64, path: &[u8]) -> bool {

@@ -17,20 +17,25 @@ pub fn said(bytes: &[u8]) -> Option<u64> {
     })
 }
 
+const END: &[u8] = b"\r\n\r\n";
+
+fn end(bytes: &[u8]) -> Option<usize> {
+    bytes.windows(END.len()).position(|four| four == END)
+}
+
 /// Whether the head of a request ends in these bytes.
 pub fn is_whole(bytes: &[u8]) -> bool {
-    bytes.windows(4).any(|four| four == b"\r\n\r\n")
+    end(bytes).is_some()
 }
 
 /// How much of a request's body is to come behind these first bytes, as far as its head, if that is
 /// whole, says.
 pub fn body_to_come(bytes: &[u8]) -> u64 {
     const NAME: &[u8] = b"content-length:";
-    const END: &[u8] = b"\r\n\r\n";
     if !bytes.first().is_some_and(u8::is_ascii_uppercase) {
         return 0;
     }
-    let Some(end) = bytes.windows(END.len()).position(|four| four == END) else {
+    let Some(end) = end(bytes) else {
         return 0;
     };
     let length = bytes[..end].split(|&byte| byte == b'\n').find_map(|line| {

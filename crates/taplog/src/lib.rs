@@ -20,6 +20,7 @@
 //! process that may be killed while it writes, or may overwrite it.
 
 pub mod board;
+mod hash;
 pub mod heads;
 pub mod pins;
 mod record;

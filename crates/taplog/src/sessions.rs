@@ -10,6 +10,8 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 
+use crate::hash::fnv1a;
+
 /// Of a folder's path.
 const FOLDER: usize = 128;
 /// A name is as long as names of files are.
@@ -72,8 +74,9 @@ impl Sessions {
         if length == 1 {
             return None;
         }
+        let folder = fnv1a(before);
         for digit in (0..16).rev() {
-            let digit = (hash(before) >> (digit * 4) & 15) as usize;
+            let digit = (folder >> (digit * 4) & 15) as usize;
             place[length] = b"0123456789abcdef"[digit];
             length += 1;
         }
@@ -88,13 +91,6 @@ impl Sessions {
         }
         Some((place, gone))
     }
-}
-
-/// FNV-1a.
-fn hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    })
 }
 
 #[cfg(test)]

@@ -139,15 +139,12 @@ pub unsafe extern "C" fn getsockname(
     address: *mut sockaddr,
     length: *mut socklen_t,
 ) -> c_int {
-    // SAFETY: what the caller gave. The kernel says how long the address is, which may be longer
-    // than there is room for.
+    let real = crate::real::getsockname;
+    // SAFETY: what the caller gave.
     unsafe {
-        let room = length.as_ref().copied().unwrap_or(0);
-        let result = crate::real::getsockname(socket, address, length);
-        if result == 0 {
-            listeners::name_as_asked(address, room.min(*length));
-        }
-        result
+        named(real, socket, address, length, |to, room| {
+            listeners::name_as_asked(to, room)
+        })
     }
 }
 
@@ -157,12 +154,33 @@ pub unsafe extern "C" fn getpeername(
     address: *mut sockaddr,
     length: *mut socklen_t,
 ) -> c_int {
-    // SAFETY: what the caller gave, as above.
+    let real = crate::real::getpeername;
+    // SAFETY: what the caller gave.
+    unsafe {
+        named(real, socket, address, length, |to, room| {
+            peers::show(socket, to, room)
+        })
+    }
+}
+
+/// Has the kernel say an address, and this done to as much of it as was written.
+///
+/// # Safety
+/// What a program gives who asks for an address.
+unsafe fn named(
+    real: unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int,
+    socket: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+    show: impl FnOnce(*mut sockaddr, socklen_t),
+) -> c_int {
+    // SAFETY: as the caller promises. The kernel says how long the address is, which may be longer
+    // than there is room for.
     unsafe {
         let room = length.as_ref().copied().unwrap_or(0);
-        let result = crate::real::getpeername(socket, address, length);
+        let result = real(socket, address, length);
         if result == 0 {
-            peers::show(socket, address, room.min(*length));
+            show(address, room.min(*length));
         }
         result
     }

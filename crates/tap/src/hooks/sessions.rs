@@ -151,17 +151,9 @@ macro_rules! opens {
         pub unsafe extern "C" fn $name(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
             // SAFETY: what the caller gave. A mode that it did not give is not looked at.
             unsafe {
-                let path = match File::at(path) {
-                    Some(file) => {
-                        file.copy();
-                        return real!(fn $name(*const c_char, c_int, mode_t) -> c_int)(
-                            file.ours(),
-                            flags,
-                            mode,
-                        );
-                    }
-                    None => path,
-                };
+                let file = File::at(path);
+                file.iter().for_each(File::copy);
+                let path = file.as_ref().map_or(path, File::ours);
                 real!(fn $name(*const c_char, c_int, mode_t) -> c_int)(path, flags, mode)
             }
         }
