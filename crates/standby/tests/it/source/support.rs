@@ -97,8 +97,11 @@ impl Stage {
             .consistent_point
     }
 
+    /// Waits until the slot is free: the server of a stream that was dropped may still end.
     pub fn stream(&self, from: Lsn, options: StreamOptions) -> Stream {
         let Names { slot, publication } = &self.names;
+        let active = format!("SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'");
+        eventually("the slot is free", || self.sql(&active) != "t");
         let started = Stream::start(&self.url(), slot, publication, from, options);
         started.unwrap_or_else(|error| panic!("{error:?}"))
     }
