@@ -158,6 +158,9 @@ def connecting(driver):
         def connect(*args, **kwargs):
             if is_loops_thread() or threading.current_thread() is threading.main_thread():
                 used.add(driver)
+            if this_step() is not None:
+                # What this step does next may wait as well.
+                use_psycopg2()
             return real(*args, **kwargs)
 
         return connect
