@@ -439,8 +439,8 @@ impl Recording {
             let shape = self.transaction(tx).shape;
             let shown_later = || drawn.get(self.shown_by.get(&tx)?);
             let drawn = drawn.get(&tx).or_else(shown_later).map_or(&[][..], |v| v);
-            let first = shapes.first_write(shape).zip(ids.get(&tx).copied());
-            let inserting = shapes.inserting(shape);
+            let first = shapes.writes.first_write(shape).zip(ids.get(&tx).copied());
+            let inserting = shapes.writes.inserting(shape);
             self.inserts
                 .extend(inserts::of(tx, inserting, drawn, first));
         }
@@ -465,13 +465,15 @@ impl Recording {
         let all = (0..).map(Tx).zip(&self.transactions);
         let known = all.filter(|(_, one)| one.knows_statements && one.is_read_committed());
         let known: Vec<(Tx, ShapeId)> = known.map(|(tx, one)| (tx, one.shape)).collect();
-        let losing = known.iter().flat_map(|(_, shape)| shapes.losing(*shape));
+        let losing = known
+            .iter()
+            .flat_map(|(_, shape)| shapes.writes.losing(*shape));
         let tables: HashSet<u32> = losing.map(|&(_, table)| table).collect();
         for (tx, shape) in known {
-            let changing = shapes.changing(shape).iter();
+            let changing = shapes.writes.changing(shape).iter();
             let changing = changing.filter_map(|change| change.within(&tables));
             let changing: Vec<Change> = changing.collect();
-            for &(statement, table) in shapes.losing(shape) {
+            for &(statement, table) in shapes.writes.losing(shape) {
                 self.lost.push(Lost {
                     table,
                     tx,
