@@ -65,7 +65,7 @@ hindcast_ExecutorStart(QueryDesc *query, int flags)
 	if (clients && linitial(ActivePortal->stmts) == query->plannedstmt)
 		transaction_statement();
 	impose_read_only();
-	impose_snapshot(query);
+	impose_snapshot(query, clients);
 	if (noted && query->snapshot != InvalidSnapshot)
 		note_snapshot(query->snapshot, clients ? PLACE_OWN : PLACE_NESTED);
 	else if (!noted && ring_exists())
@@ -281,6 +281,12 @@ define_imposing_settings(void)
 							 "Lets statements write that run with hindcast.snapshot.", NULL,
 							 &imposed_snapshot_writes, false,
 							 PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable("hindcast.next_snapshot",
+							   "The snapshot that the next statement of this session runs with, without the functions in it.",
+							   "As pg_current_snapshot() writes it.",
+							   &next_snapshot, "",
+							   PGC_SUSET, 0,
+							   imposed_snapshot_check, next_snapshot_assign, NULL);
 }
 
 static void

@@ -236,11 +236,13 @@ extern TimestampTz last_wait(void);
 
 extern char *imposed_snapshot;
 extern bool imposed_snapshot_writes;
+extern char *next_snapshot;
 
 extern bool imposed_snapshot_check(char **newval, void **extra, GucSource source);
 extern void imposed_snapshot_assign(const char *newval, void *extra);
+extern void next_snapshot_assign(const char *newval, void *extra);
 extern void impose_read_only(void);
-extern void impose_snapshot(QueryDesc *query);
+extern void impose_snapshot(QueryDesc *query, bool clients);
 extern bool impose_on_copy(Node *statement);
 
 #endif							/* HINDCAST_H */

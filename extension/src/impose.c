@@ -8,6 +8,10 @@
  * Statements run without parallel workers: these would import the snapshot from the session, which
  * does not protect what such an old one needs.
  *
+ * One setting holds for all statements of a session, functions and triggers in them included. The
+ * other is for the next one that the client sends, and for what functions in it see that take no
+ * snapshot of their own: it goes on as if it had begun earlier and waited since.
+ *
  * The invariant to keep: an imposed snapshot sees nothing that the statement's own does not. A row
  * whose transaction still runs would be taken for one whose transaction aborted, and be marked as
  * such for everybody.
@@ -25,19 +29,23 @@
 /* Ids that may still be told apart when only 32 bits of them are known. */
 #define XID_DISTANCE_MAX ((uint64) INT_MAX)
 
-/* What the setting says; `running` ascends. */
+/* What a setting says; `running` ascends. */
 typedef struct Imposed
 {
 	uint64		xmin;
 	uint64		xmax;
+	/* Of the next statement only: that has come. A setting that comes back is not for another one. */
+	bool		used;
 	uint32		count;
 	uint64		running[FLEXIBLE_ARRAY_MEMBER];
 } Imposed;
 
 char	   *imposed_snapshot = NULL;
 bool		imposed_snapshot_writes = false;
+char	   *next_snapshot = NULL;
 
 static const Imposed *imposed = NULL;
+static Imposed *imposed_next = NULL;
 
 static bool
 read_id(const char **at, char stop, uint64 *id)
@@ -64,6 +72,7 @@ read_snapshot(const char *text, Imposed *into)
 		return false;
 	if (into->xmin < FirstNormalTransactionId || into->xmin > into->xmax)
 		return false;
+	into->used = false;
 	into->count = 0;
 	while (*text != '\0')
 	{
@@ -115,6 +124,12 @@ imposed_snapshot_assign(const char *newval, void *extra)
 	imposed = extra;
 }
 
+void
+next_snapshot_assign(const char *newval, void *extra)
+{
+	imposed_next = extra;
+}
+
 /* Refuses writes from here to the end of the transaction, as Postgres refuses them. */
 void
 impose_read_only(void)
@@ -124,7 +139,7 @@ impose_read_only(void)
 }
 
 static bool
-imposed_as_running(uint64 id)
+imposed_as_running(const Imposed *imposed, uint64 id)
 {
 	uint32		low = 0;
 	uint32		high = imposed->count;
@@ -144,11 +159,11 @@ imposed_as_running(uint64 id)
 }
 
 static void
-refuse_if_running(TransactionId xid)
+refuse_if_running(const Imposed *imposed, TransactionId xid)
 {
 	uint64		id = U64FromFullTransactionId(full_xid(xid));
 
-	if (id < imposed->xmax && !imposed_as_running(id))
+	if (id < imposed->xmax && !imposed_as_running(imposed, id))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("hindcast.snapshot sees transaction " UINT64_FORMAT ", which is not over yet", id),
@@ -157,7 +172,7 @@ refuse_if_running(TransactionId xid)
 
 /* The imposed snapshot must not see more than this one, which is Postgres' own. */
 static void
-refuse_unless_within(Snapshot own)
+refuse_unless_within(const Imposed *imposed, Snapshot own)
 {
 	uint64		own_xmax = U64FromFullTransactionId(full_xid(own->xmax));
 
@@ -172,11 +187,11 @@ refuse_unless_within(Snapshot own)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("hindcast.snapshot is too old: it begins at transaction " UINT64_FORMAT, imposed->xmin)));
 	for (uint32 i = 0; i < own->xcnt; i++)
-		refuse_if_running(own->xip[i]);
+		refuse_if_running(imposed, own->xip[i]);
 }
 
 static bool
-is_imposed(Snapshot snapshot)
+is_imposed(const Imposed *imposed, Snapshot snapshot)
 {
 	if (snapshot->xmin != (TransactionId) imposed->xmin ||
 		snapshot->xmax != (TransactionId) imposed->xmax ||
@@ -206,10 +221,10 @@ without_workers(QueryDesc *query)
 
 /* Whether a statement with this snapshot is to have the imposed one instead. */
 static bool
-is_to_be_replaced(Snapshot own)
+is_to_be_replaced(const Imposed *imposed, Snapshot own)
 {
 	if (imposed == NULL || own == InvalidSnapshot || own->snapshot_type != SNAPSHOT_MVCC ||
-		is_imposed(own) || IsParallelWorker())
+		is_imposed(imposed, own) || IsParallelWorker())
 		return false;
 	/* The checks of foreign keys must see all rows, or the keys would not hold. */
 	if (InNoForceRLSOperation())
@@ -223,12 +238,12 @@ is_to_be_replaced(Snapshot own)
 
 /* The imposed snapshot in place of this one, registered. */
 static Snapshot
-replacement(Snapshot own)
+replacement(const Imposed *imposed, Snapshot own)
 {
 	SnapshotData seen;
 	Snapshot	registered;
 
-	refuse_unless_within(own);
+	refuse_unless_within(imposed, own);
 	/* The command counter comes along, so a transaction sees its own writes. */
 	seen = *own;
 	seen.xmin = (TransactionId) imposed->xmin;
@@ -256,16 +271,27 @@ replacement(Snapshot own)
 	return registered;
 }
 
+/* What is imposed on a query, which may be one that the client sent. */
+static const Imposed *
+imposed_on(bool clients)
+{
+	if (!clients || imposed_next == NULL || imposed_next->used)
+		return imposed;
+	imposed_next->used = true;
+	return imposed_next;
+}
+
 /* Gives a query the imposed snapshot. */
 void
-impose_snapshot(QueryDesc *query)
+impose_snapshot(QueryDesc *query, bool clients)
 {
+	const Imposed *seen = imposed_on(clients);
 	Snapshot	own = query->snapshot;
 	bool		active;
 
-	if (!is_to_be_replaced(own))
+	if (!is_to_be_replaced(seen, own))
 		return;
-	query->snapshot = replacement(own);
+	query->snapshot = replacement(seen, own);
 	/* Functions within the query use the active one. */
 	active = ActiveSnapshotSet() && GetActiveSnapshot() == own;
 	if (active)
@@ -286,9 +312,9 @@ impose_on_copy(Node *statement)
 	Snapshot	seen;
 
 	if (!IsA(statement, CopyStmt) || ((CopyStmt *) statement)->is_from || !ActiveSnapshotSet() ||
-		!is_to_be_replaced(GetActiveSnapshot()))
+		!is_to_be_replaced(imposed, GetActiveSnapshot()))
 		return false;
-	seen = replacement(GetActiveSnapshot());
+	seen = replacement(imposed, GetActiveSnapshot());
 	PushCopiedSnapshot(seen);
 	UnregisterSnapshot(seen);
 	return true;

@@ -12,6 +12,9 @@
 //! that waited for a writer saw more than its snapshot: as much as the next one, or if there is
 //! none, as its transaction's end. A transaction that wrote nothing has no end that others could
 //! see. The server notes one more snapshot of it, behind the statement that waited.
+//!
+//! Only of the rows it waited for it saw more. One that writes is two looks: where it began, it is
+//! taken down what it sees; where it had waited, it runs with that.
 
 use std::collections::HashMap;
 
@@ -23,6 +26,18 @@ use hindcast_trace::{Isolation, Outcome, Snapshot, Transaction};
 pub struct Stretch {
     pub first: u32,
     pub last: u32,
+    /// What its one statement saw before it waited. The next look is of that statement, too.
+    pub early: bool,
+}
+
+impl Stretch {
+    fn of(statement: u32) -> Self {
+        Self {
+            first: statement,
+            last: statement,
+            early: false,
+        }
+    }
 }
 
 /// What statements saw.
@@ -74,64 +89,84 @@ impl StatementSights {
         })
     }
 
-    /// By the statements that take snapshots.
-    pub fn sights(&self, looking: &[u32], locks_first: bool) -> Option<Sights> {
-        let (noted, waited) = (&self.noted, &self.rechecked);
-        sights(noted, looking, waited, locks_first, self.is_writer)
+    /// By the statements that take snapshots, and those that [go on](crate::shapes::Writes::going_on)
+    /// with them.
+    pub fn sights(&self, looking: &[u32], going_on: &[u32], locks_first: bool) -> Option<Sights> {
+        let noted = Noted {
+            at: &self.noted,
+            rechecked: &self.rechecked,
+            going_on,
+            is_writer: self.is_writer,
+        };
+        noted.sights(looking, locks_first)
     }
 }
 
-/// `noted`: the statements at which snapshots were noted, each of which lasts to the next.
-/// `looking`: the statements that look. `rechecked`: those that waited for a writer, or went on
-/// with what one wrote. All of them ascend. `locks_first`: its snapshot is that of a statement
-/// which takes a lock and looks at nothing. `is_writer`: it wrote, and committed. `None` if no
-/// statement looks.
-fn sights(
-    noted: &[u32],
-    looking: &[u32],
-    rechecked: &[u32],
-    locks_first: bool,
+/// What is known of a transaction's statements, all of which ascend.
+struct Noted<'a> {
+    /// Those at which snapshots were noted, each of which lasts to the next.
+    at: &'a [u32],
+    /// Those that waited for a writer, or went on with what one wrote.
+    rechecked: &'a [u32],
+    /// Those that go on with their snapshot then.
+    going_on: &'a [u32],
+    /// It wrote, and committed.
     is_writer: bool,
-) -> Option<Sights> {
-    let snapshot = |statement: u32| noted.partition_point(|&at| at <= statement).max(1) - 1;
-    let seen = |at: usize| match rechecked.binary_search(&looking[at]) {
-        Err(_) => Seen::Snapshot(snapshot(looking[at])),
-        Ok(_) => match looking.get(at + 1) {
-            Some(&next) => Seen::Snapshot(snapshot(next)),
-            None if is_writer => Seen::End,
-            None => Seen::Snapshot(noted.len().saturating_sub(1)),
-        },
-    };
-    let mut stretches: Vec<(Stretch, Seen)> = Vec::new();
-    for (at, &statement) in looking.iter().enumerate() {
-        let seen = seen(at);
-        match stretches.last_mut() {
-            Some((stretch, same)) if *same == seen => stretch.last = statement,
-            _ => stretches.push((
-                Stretch {
-                    first: statement,
-                    last: statement,
-                },
-                seen,
-            )),
+}
+
+impl Noted<'_> {
+    /// Its snapshot is the last one that was noted up to it.
+    fn snapshot(&self, statement: u32) -> Seen {
+        Seen::Snapshot(self.at.partition_point(|&at| at <= statement).max(1) - 1)
+    }
+
+    /// What a statement saw, of those from it on that look.
+    fn seen(&self, looking: &[u32]) -> Seen {
+        match self.rechecked.binary_search(&looking[0]) {
+            Err(_) => self.snapshot(looking[0]),
+            Ok(_) => match looking.get(1) {
+                Some(&next) => self.snapshot(next),
+                None if self.is_writer => Seen::End,
+                None => Seen::Snapshot(self.at.len().saturating_sub(1)),
+            },
         }
     }
-    let &(first, seen) = stretches.first()?;
-    if locks_first {
-        return Some(Sights {
-            first: Seen::Snapshot(0),
+
+    /// `looking`: the statements that look. `locks_first`: its snapshot is that of a statement
+    /// which takes a lock and looks at nothing. `None` if no statement looks.
+    fn sights(&self, looking: &[u32], locks_first: bool) -> Option<Sights> {
+        let mut stretches: Vec<(Stretch, Seen)> = Vec::new();
+        for (at, &statement) in looking.iter().enumerate() {
+            let (snapshot, seen) = (self.snapshot(statement), self.seen(&looking[at..]));
+            if seen != snapshot && self.going_on.binary_search(&statement).is_ok() {
+                let early = Stretch {
+                    early: true,
+                    ..Stretch::of(statement)
+                };
+                stretches.push((early, snapshot));
+            }
+            match stretches.last_mut() {
+                Some((stretch, same)) if *same == seen => stretch.last = statement,
+                _ => stretches.push((Stretch::of(statement), seen)),
+            }
+        }
+        let &(first, seen) = stretches.first()?;
+        if locks_first || first.early {
+            return Some(Sights {
+                first: if locks_first { Seen::Snapshot(0) } else { seen },
+                later: stretches,
+            });
+        }
+        match first.first == first.last {
+            true => _ = stretches.remove(0),
+            // The transaction's own snapshot is that of its first statement alone.
+            false => stretches[0].0.first = looking[1],
+        }
+        Some(Sights {
+            first: seen,
             later: stretches,
-        });
+        })
     }
-    match first.first == first.last {
-        true => _ = stretches.remove(0),
-        // The transaction's own snapshot is that of its first statement alone.
-        false => stretches[0].0.first = looking[1],
-    }
-    Some(Sights {
-        first: seen,
-        later: stretches,
-    })
 }
 
 /// The looks of all transactions, in the schedule.
@@ -237,7 +272,88 @@ mod tests {
     use super::*;
 
     fn later(first: u32, last: u32, seen: Seen) -> (Stretch, Seen) {
-        (Stretch { first, last }, seen)
+        let early = false;
+        (Stretch { first, last, early }, seen)
+    }
+
+    fn sights(
+        at: &[u32],
+        looking: &[u32],
+        rechecked: &[u32],
+        locks_first: bool,
+        is_writer: bool,
+    ) -> Option<Sights> {
+        let noted = Noted {
+            at,
+            rechecked,
+            going_on: &[],
+            is_writer,
+        };
+        noted.sights(looking, locks_first)
+    }
+
+    /// As `UPDATE t SET n = (SELECT count(*) FROM u)` does, which counts as of when it began.
+    #[test]
+    fn who_waited_goes_on_with_what_it_saw_before() {
+        use Seen::{End, Snapshot};
+        let check = |at: &[u32], looking: &[u32], waited: &[u32], first, expected: &[_]| {
+            let noted = Noted {
+                at,
+                rechecked: waited,
+                going_on: waited,
+                is_writer: true,
+            };
+            let later = expected.to_vec();
+            assert_eq!(noted.sights(looking, false), Some(Sights { first, later }));
+        };
+        let early = |statement, seen| {
+            let early = true;
+            (
+                Stretch {
+                    early,
+                    ..Stretch::of(statement)
+                },
+                seen,
+            )
+        };
+        check(
+            &[1, 4],
+            &[1, 2, 3, 4],
+            &[3],
+            Snapshot(0),
+            &[
+                later(2, 2, Snapshot(0)),
+                early(3, Snapshot(0)),
+                later(3, 4, Snapshot(1)),
+            ],
+        );
+        check(
+            &[0],
+            &[0],
+            &[0],
+            Snapshot(0),
+            &[early(0, Snapshot(0)), later(0, 0, End)],
+        );
+        check(
+            &[1, 2],
+            &[1, 2],
+            &[1, 2],
+            Snapshot(0),
+            &[
+                early(1, Snapshot(0)),
+                later(1, 1, Snapshot(1)),
+                early(2, Snapshot(1)),
+                later(2, 2, End),
+            ],
+        );
+        // Nothing had been committed in between.
+        check(
+            &[1],
+            &[1, 2],
+            &[1],
+            Snapshot(0),
+            &[later(2, 2, Snapshot(0))],
+        );
     }
 
     #[track_caller]
@@ -306,7 +422,7 @@ mod tests {
 
     #[test]
     fn looks_are_found_by_their_transactions_and_the_other_way_round() {
-        let stretch = |first| Stretch { first, last: first };
+        let stretch = Stretch::of;
         let mut looks = Looks::starting_at(10);
         let of_two: Vec<Tx> = looks
             .add(Tx(2), [stretch(1), stretch(3)].into_iter())

@@ -59,6 +59,8 @@ pub struct Setting {
     pub database: DatabaseUrl,
     /// What could not be pinned there; `None` if nothing could.
     pub unpinned: Option<Vec<String>>,
+    /// Whether its server gives a statement another snapshot than its own.
+    pub imposes: bool,
     pub allow_outside_writes: bool,
     /// What transactions get that do not ask for an isolation; `None`: what the recorder gave
     /// them.
@@ -76,6 +78,7 @@ impl Setting {
         self.database = database;
         let unpinned = || pinned.unpinned.iter().map(ToString::to_string).collect();
         self.unpinned = pinned.active.then(unpinned);
+        self.imposes = pinned.imposes;
     }
 }
 
@@ -279,6 +282,7 @@ impl Run {
             trace_id_prefixes: prefixes.collect(),
             scripts: Arc::new(ScriptCache::default()),
             pinned: setting.unpinned.is_some(),
+            imposes: setting.imposes,
             code,
             stop,
         };

@@ -67,6 +67,7 @@ pub fn setting(
             .map_err(|error| CliError::usage(format!("--pg-listen: {error}")))?,
         database: database(recorder)?,
         unpinned: None,
+        imposes: false,
         allow_outside_writes: args.allow_outside_writes,
         isolation: None,
         stall_timeout: args.stall_timeout,

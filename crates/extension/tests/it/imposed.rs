@@ -151,6 +151,49 @@ fn writes_do_what_they_would_have_done_after_waiting() {
     assert!(refused.contains("could not serialize access"), "{refused}");
 }
 
+/// It goes on as if it had begun before the others committed, and had waited for them.
+#[test]
+fn the_next_statement_alone_runs_with_a_snapshot() {
+    const COUNT: &str = "UPDATE t SET v = v + (SELECT count(*) FROM t) WHERE k = 1";
+    let (cluster, _keeper, mut past) = stage();
+    let mut now = session(&cluster);
+    now.run(
+        "CREATE TABLE seen (n bigint); CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN INSERT INTO seen SELECT count(*) FROM t; RETURN NULL; END $$",
+    );
+    now.run("CREATE TRIGGER note AFTER UPDATE ON t EXECUTE FUNCTION note()");
+    let snapshot = now.one("SELECT pg_current_snapshot()");
+    now.run("UPDATE t SET v = 10 WHERE k = 1");
+    now.run("INSERT INTO t VALUES (4, 0)");
+    let next = |session: &mut Session, snapshot: &str| {
+        session.run(&format!(
+            "SELECT set_config('hindcast.next_snapshot', '{snapshot}', true)"
+        ));
+    };
+    past.run("BEGIN");
+    next(&mut past, &snapshot);
+    past.run(COUNT);
+    // The row as it has become, three rows as there were; a trigger and the next statement see all.
+    assert_eq!(past.one(ALL), "1=13 2=0 3=0 4=0");
+    assert_eq!(past.one("SELECT max(n) FROM seen"), "4");
+    // A setting that comes back was for a statement that has come.
+    let snapshot = now.one("SELECT pg_current_snapshot()");
+    now.run("DELETE FROM t WHERE k = 4");
+    past.run("SAVEPOINT s");
+    next(&mut past, &snapshot);
+    assert_eq!(past.one("SELECT count(*) FROM t"), "4");
+    past.run("ROLLBACK TO s");
+    assert_eq!(past.one("SELECT count(*) FROM t"), "3");
+    // One that was given up does not come later.
+    past.run("SAVEPOINT s");
+    next(&mut past, &snapshot);
+    past.run("ROLLBACK TO s");
+    assert_eq!(past.one("SELECT count(*) FROM t"), "3");
+    next(&mut past, &snapshot);
+    past.run("COMMIT");
+    assert_eq!(past.one("SELECT count(*) FROM t"), "3");
+}
+
 #[test]
 fn a_running_transaction_is_never_taken_for_one_that_is_over() {
     let (cluster, _keeper, mut past) = stage();
@@ -224,7 +267,11 @@ fn only_a_superuser_imposes_and_only_what_is_a_snapshot() {
     session.run("SET hindcast.snapshot = '3:9:4,5'");
     session.run("RESET hindcast.snapshot");
     session.run("CREATE ROLE somebody; SET ROLE somebody");
-    for setting in ["hindcast.snapshot = ''", "hindcast.snapshot_writes = on"] {
+    for setting in [
+        "hindcast.snapshot = ''",
+        "hindcast.next_snapshot = ''",
+        "hindcast.snapshot_writes = on",
+    ] {
         let refused = session.fails(&format!("SET {setting}"));
         assert!(
             refused.contains("permission denied to set parameter"),

@@ -174,12 +174,14 @@ impl Holder {
             plan.steps.push_back(Step::CannotStop);
         }
         // The server runs the text as a whole, so it is held only where it begins.
+        let is_one = statements.len() == 1;
+        let goes_on = first.is_some_and(|first| is_one && self.look_early(first, &mut plan));
         let look = first.and_then(|first| self.next_look(first));
         plan.steps.extend(look.map(Step::Hold));
         let of_ghost = self.text_of_ghost(&statements);
         let text = of_ghost.as_deref().unwrap_or(text);
         for statement in &statements {
-            self.put_ahead(statement, cx, &mut plan);
+            self.put_ahead(statement, goes_on, cx, &mut plan);
             plan.steps.extend(self.before(statement));
         }
         self.transcribe(|transcript| transcript.text(text));
@@ -276,17 +278,20 @@ impl Holder {
                 }
             }
             // A portal looks when it is bound.
+            let mut goes_on = false;
             if tag == client::BIND
                 && let Some(statement) = message.statement().filter(|one| one.takes_snapshot)
-                && let Some(look) = self.next_look(statement)
             {
-                plan.wait(vec![Step::Hold(look)]);
+                goes_on = self.look_early(statement, plan);
+                if let Some(look) = self.next_look(statement) {
+                    plan.wait(vec![Step::Hold(look)]);
+                }
             }
             // What is bound would be gone after a statement of ours.
             if tag == client::BIND
                 && let Some(statement) = message.statement()
             {
-                self.put_ahead(statement, cx, plan);
+                self.put_ahead(statement, goes_on, cx, plan);
             }
             if tag == client::BIND {
                 self.note_laid(message, cx);
@@ -403,6 +408,21 @@ impl Holder {
         self.own.note_sync();
     }
 
+    /// Has taken down what the statement that comes next sees, if it waited originally. Returns
+    /// whether it is to go on with that.
+    fn look_early(&mut self, statement: &Statement, plan: &mut Plan) -> bool {
+        let may = self.options.imposes && self.status != Status::Failed;
+        let open = self.transaction.as_mut().filter(|_| may);
+        let Some((tx, nth)) = open.and_then(|open| open.early_look(statement)) else {
+            return false;
+        };
+        plan.send_and_settle();
+        plan.hold(Ask::Look(tx, nth));
+        plan.own(Own::Early(tx, nth));
+        plan.settle();
+        true
+    }
+
     /// What the statement that comes next is to see, if that is not what the one before it saw.
     fn next_look(&mut self, statement: &Statement) -> Option<Ask> {
         let is_failed = self.status == Status::Failed;
@@ -411,7 +431,14 @@ impl Holder {
     }
 
     /// Plans statements of ours without which the one that comes next would do something else.
-    fn put_ahead(&mut self, statement: &Statement, cx: &mut impl Context, plan: &mut Plan) {
+    /// `goes_on`: see [`look_early`](Self::look_early).
+    fn put_ahead(
+        &mut self,
+        statement: &Statement,
+        goes_on: bool,
+        cx: &mut impl Context,
+        plan: &mut Plan,
+    ) {
         let recorded = self.options.code == Code::Recorded;
         let commits = matches!(
             statement.kind,
@@ -453,6 +480,8 @@ impl Holder {
         if statement.kind == sql::Kind::RollbackTo {
             open.note_rollback_to(statement);
         }
+        // Statements of ours have snapshots of their own.
+        own.extend(goes_on.then_some(Own::GoOn));
         put_own(own, plan);
     }
 

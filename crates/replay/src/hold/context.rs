@@ -122,6 +122,8 @@ pub struct HoldOptions {
     pub scripts: Arc<ScriptCache>,
     /// The rewound database has the functions that honour pins.
     pub pinned: bool,
+    /// And its server gives a statement another snapshot than its own.
+    pub imposes: bool,
     pub code: Code,
     /// The transaction that does not go on to its end.
     pub stop: Option<Stop>,

@@ -506,6 +506,12 @@ impl Holder {
                     cx.took_snapshot(tx);
                 }
             }
+            (Own::Early(tx, nth), None) if !outcome.values.is_empty() => {
+                if let Some(open) = open {
+                    open.looked_early(nth);
+                }
+                cx.looked(tx, nth);
+            }
             (Own::Commit, error) => {
                 if let Some(open) = open {
                     open.own_commit = OwnCommit {

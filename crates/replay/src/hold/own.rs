@@ -34,6 +34,11 @@ pub(super) enum Own {
     Snapshot(Tx),
     /// Sets it again, after a savepoint was rolled back to, for the statements from this one on.
     PinAgain(Tx, u32),
+    /// Takes down what can be seen now, which this look of it is. Its portal stays open: the
+    /// server keeps what is seen by it.
+    Early(Tx, u32),
+    /// The statement that comes next goes on with that.
+    GoOn,
     Commit,
     Rollback,
     /// Rolls back what was written outside of requests, in front of the client's commit, which
@@ -52,6 +57,7 @@ pub(super) enum Own {
 }
 
 const PORTAL: &[u8] = b"hindcast";
+const EARLY: &[u8] = b"hindcast_early";
 
 /// Sets each of [`SETTINGS`], for the transaction.
 static SET_PINS: LazyLock<String> = LazyLock::new(|| {
@@ -102,6 +108,16 @@ impl Own {
                 "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ WRITE",
             ),
             Self::Snapshot(_) | Self::PinAgain(..) => ("hindcast_snapshot", &SET_PINS),
+            Self::Early(..) => (
+                "hindcast_early",
+                "SELECT pg_catalog.set_config('hindcast_pins.snapshot', \
+                 pg_catalog.pg_current_snapshot()::pg_catalog.text, true) \
+                 FROM pg_catalog.generate_series(1, 2)",
+            ),
+            Self::GoOn => (
+                "hindcast_go_on",
+                "SELECT pg_catalog.hindcast_next_snapshot()",
+            ),
             Self::Commit => ("hindcast_commit", "COMMIT"),
             Self::Rollback => ("hindcast_rollback", "ROLLBACK"),
             Self::Undo => ("hindcast_undo", "ROLLBACK AND CHAIN"),
@@ -158,25 +174,29 @@ impl OwnStatements {
             client::parse(bytes, name.as_bytes(), text.as_bytes(), &[]);
             answers.expect(Expect::Parse, Owner::Own);
         }
-        match &settings {
-            Some(settings) => {
-                let values = settings.each_ref().map(|value| Some(value.as_bytes()));
-                client::bind(bytes, PORTAL, name.as_bytes(), &values);
+        let execute = Expect::Execute {
+            rows: Rows::default(),
+            of: None,
+        };
+        let expected = match (&own, &settings) {
+            (Own::Early(..), _) => {
+                // One row of two, so that it is not through. There may be one from before.
+                client::close(bytes, client::Target::Portal(EARLY));
+                client::bind(bytes, EARLY, name.as_bytes(), &[]);
+                client::execute(bytes, EARLY, 1);
+                [Expect::Close, Expect::Bind, execute, Expect::Sync]
             }
-            None => client::bind(bytes, PORTAL, name.as_bytes(), &[]),
-        }
-        client::execute(bytes, PORTAL, 0);
-        client::close(bytes, client::Target::Portal(PORTAL));
+            (_, settings) => {
+                let values = settings.iter().flatten();
+                let values: Vec<_> = values.map(|value| Some(value.as_bytes())).collect();
+                client::bind(bytes, PORTAL, name.as_bytes(), &values);
+                client::execute(bytes, PORTAL, 0);
+                client::close(bytes, client::Target::Portal(PORTAL));
+                [Expect::Bind, execute, Expect::Close, Expect::Sync]
+            }
+        };
         client::sync(bytes);
-        for expect in [
-            Expect::Bind,
-            Expect::Execute {
-                rows: Rows::default(),
-                of: None,
-            },
-            Expect::Close,
-            Expect::Sync,
-        ] {
+        for expect in expected {
             answers.expect(expect, Owner::Own);
         }
         self.outstanding.push_back(own);

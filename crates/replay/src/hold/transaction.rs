@@ -414,6 +414,28 @@ impl Open {
         next.map(|nth| Ask::Look(tx, nth as u32)).or(first)
     }
 
+    /// The look by which the statement that is sent next is taken down what it sees, before it has
+    /// waited. Not of what the server begins and ends itself: it would be forgotten in between.
+    pub fn early_look(&mut self, statement: &Statement) -> Option<(Tx, u32)> {
+        let tx = self.run().filter(|_| self.kind != Kind::Direct)?;
+        if !self.places.is_ahead(statement.fingerprint.hash) {
+            return None;
+        }
+        let next = self.place_of_next(statement);
+        let is_next = |look: &Stretch| look.early && look.first == next;
+        let nth = self.looks.iter().position(is_next)?;
+        if nth < self.asked.max(self.looked) {
+            return None;
+        }
+        self.asked = nth + 1;
+        Some((tx, nth as u32))
+    }
+
+    /// What it sees with this look is taken down.
+    pub fn looked_early(&mut self, look: u32) {
+        self.looked = self.looked.max(look as usize + 1);
+    }
+
     /// The statement that was to see this sees the present, and the next one is to see it.
     pub fn present_look(&mut self, ask: Ask) {
         match ask {

@@ -262,7 +262,8 @@ impl<'a> Loading<'a> {
             }
             let locks_first = shapes.locks_first(shape);
             let looking = shapes.looking(shape);
-            let sights = looking.and_then(|all| statements.sights(all, locks_first));
+            let going_on = shapes.writes.going_on(shape);
+            let sights = looking.and_then(|all| statements.sights(all, going_on, locks_first));
             let Some(Sights { first, later }) = sights else {
                 // Nothing else is known of it.
                 seen_by_statements.push((*tx, *tx, Seen::Snapshot(0), statements));

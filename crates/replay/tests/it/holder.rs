@@ -228,6 +228,7 @@ impl Session {
             trace_id_prefixes: vec![TRACE_PREFIX],
             scripts: Arc::new(ScriptCache::default()),
             pinned: true,
+            imposes: true,
             code,
             stop,
         };
@@ -489,10 +490,13 @@ fn pins(words: &str) -> Pins {
             ("looks", "") => pins.looks = Some(Vec::new()),
             ("looks", stretches) => {
                 let stretches = stretches.split(',').map(|stretch| {
+                    let early = stretch.strip_prefix('!');
+                    let stretch = early.unwrap_or(stretch);
                     let (first, last) = stretch.split_once('-').expect("FIRST-LAST");
                     Stretch {
                         first: first.parse().expect("it is a number"),
                         last: last.parse().expect("it is a number"),
+                        early: early.is_some(),
                     }
                 });
                 pins.looks = Some(stretches.collect());

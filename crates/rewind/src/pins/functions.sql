@@ -66,6 +66,13 @@ DROP EVENT TRIGGER IF EXISTS hindcast_make;
 CREATE EVENT TRIGGER hindcast_make ON ddl_command_end
     WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE', 'CREATE SEQUENCE') EXECUTE FUNCTION pg_catalog.hindcast_make();
 
+-- The statement that comes next goes on with the snapshot that was taken down, whoever sends it.
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_next_snapshot() RETURNS text
+    LANGUAGE sql VOLATILE SECURITY DEFINER AS
+$function$
+    SELECT pg_catalog.set_config('hindcast.next_snapshot', pg_catalog.current_setting('hindcast_pins.snapshot'), true)
+$function$;
+
 -- The originals, under names of ours.
 CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_nextval(regclass) RETURNS bigint
     LANGUAGE internal VOLATILE STRICT AS 'nextval_oid';

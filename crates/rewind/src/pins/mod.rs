@@ -57,6 +57,9 @@ pub struct Pinned {
     /// `nextval`, `currval` and `lastval` honour the settings of [`settings`]; so does `now()`.
     /// `false`: we are not superuser, and nothing was changed.
     pub active: bool,
+    /// The server has the extension's library, which gives a statement another snapshot than its
+    /// own where `hindcast_next_snapshot()` says so.
+    pub imposes: bool,
     /// Identity columns that draw from `nextval` now.
     pub identity_columns: Vec<String>,
     /// Column and domain defaults, views and functions whose keywords were rewritten.
@@ -145,8 +148,16 @@ async fn prepare_within(client: &Client, reserved: Reserved) -> Result<Pinned, P
             .await
             .map_err(failed("hide a type"))?;
     }
+    let imposes = client
+        .query_one(
+            "SELECT pg_catalog.current_setting('hindcast.next_snapshot', true) IS NOT NULL",
+            &[],
+        )
+        .await
+        .map_err(failed("ask for the extension"))?;
     let mut pinned = Pinned {
         active: true,
+        imposes: imposes.get(0),
         ..Pinned::default()
     };
     reserved.insert(client).await?;

@@ -370,6 +370,7 @@ impl Recorded {
             unpinned: pinned
                 .active
                 .then(|| pinned.unpinned.iter().map(ToString::to_string).collect()),
+            imposes: pinned.imposes,
             allow_outside_writes: false,
             isolation: None,
             stall_timeout: Duration::from_millis(1500),
