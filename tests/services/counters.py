@@ -5,7 +5,8 @@ finds a row being changed waits, and goes on with it as it has become.
 
 POST /N adds one to counter N between two looks at all of them. PUT /N adds one in a statement of its own. GET / looks twice, as does
 OPTIONS /, which rolls back. PATCH /N locks counter N, which stays as it is, and appends an entry to it; DELETE /N refers to it, and waits for
-those that lock it. Answers say what each statement saw.
+those that lock it. LINK /N refers to it and has counter N count all that do, UNLINK /N counts them in a statement of its own. Answers say
+what each statement saw.
 """
 
 import http.server
@@ -23,6 +24,8 @@ CHANGED = "CHANGED" in os.environ
 SUM = "SELECT sum(n)::int FROM counter"
 ADD = "UPDATE counter SET n = n + 1 WHERE id = %s RETURNING n"
 ENTRIES = f"SELECT count({'number' if CHANGED else '*'})::int FROM entry WHERE number = %s"
+
+COUNT = "UPDATE counter SET n = (SELECT count(*) FROM reference WHERE number = id) WHERE id = %s RETURNING n"
 
 
 def connected(work):
@@ -62,6 +65,12 @@ def append(connection, number):
     return [0, entries, 0]
 
 
+def count(connection, number):
+    with connection.transaction():
+        connection.execute("INSERT INTO reference VALUES (%s)", (number,))
+        return [0, one(connection, COUNT, (number,)), 0]
+
+
 def refer(connection, number):
     with connection.transaction():
         before = one(connection, SUM)
@@ -89,6 +98,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_DELETE(self):
         self.answer(connected(lambda c: refer(c, int(self.path[1:]))))
+
+    def do_LINK(self):
+        self.answer(connected(lambda c: count(c, int(self.path[1:]))))
+
+    def do_UNLINK(self):
+        self.answer(connected(lambda c: [0, one(c, COUNT, (int(self.path[1:]),)), 0]))
 
     def do_GET(self):
         self.answer(connected(look))

@@ -40,6 +40,7 @@ SELECT current_setting('server_version_num')::int / 10000 AS major,
        current_database()::text AS database,
        quote_ident(current_user) AS quoted_role,
        current_setting('hindcast.ring_size', true) AS ring_size,
+       current_setting('hindcast.next_snapshot', true) AS next_snapshot,
        current_setting('hindcast.enabled', true) AS enabled,
        current_setting('hindcast.databases', true) AS databases,
        (SELECT default_version FROM pg_available_extensions WHERE name = 'hindcast') AS installed,
@@ -89,7 +90,10 @@ async fn look(client: &Client) -> Result<Vec<Finding>, Error> {
                 .then(|| "the extension is for Postgres 13 to 18".to_owned()),
         ),
         installed(text("installed")),
-        preloaded(text("ring_size").is_some()),
+        preloaded(
+            text("ring_size").is_some(),
+            row.get::<Option<String>>("next_snapshot").is_some(),
+        ),
     ];
     if text("ring_size").is_some() {
         findings.push(recorded(
@@ -128,10 +132,16 @@ fn installed(version: Option<String>) -> Finding {
     }
 }
 
-fn preloaded(yes: bool) -> Finding {
-    match yes {
-        true => finding("preloaded", "yes", None),
-        false => finding(
+/// `imposes`: it has the newest of its settings, too.
+fn preloaded(yes: bool, imposes: bool) -> Finding {
+    match (yes, imposes) {
+        (true, true) => finding("preloaded", "yes", None),
+        (true, false) => finding(
+            "preloaded",
+            "an older one",
+            Some("restart the server, so that it loads what is installed".to_owned()),
+        ),
+        (false, _) => finding(
             "preloaded",
             "no",
             Some(

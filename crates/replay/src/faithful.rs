@@ -399,6 +399,9 @@ fn remarks_on(
         None => vec![nothing.to_owned()],
         Some(unpinned) => unpinned.clone(),
     };
-    remarks.extend(unpinned.into_iter().map(|what| Remark::NotPinned { what }));
+    let not_imposed = recording.not_imposed();
+    let not_imposed = not_imposed.filter(|_| !options.setting.imposes);
+    let unpinned = unpinned.into_iter().chain(not_imposed);
+    remarks.extend(unpinned.map(|what| Remark::NotPinned { what }));
     remarks
 }

@@ -209,6 +209,11 @@ impl Looks {
         self.stretches.len()
     }
 
+    /// How many statements waited, and go on with what they saw before.
+    pub fn early(&self) -> usize {
+        self.stretches.iter().filter(|look| look.early).count()
+    }
+
     /// Those of a transaction, in their order.
     pub fn stretches(&self, tx: Tx) -> &[Stretch] {
         let (from, to) = self.of.get(&tx).copied().unwrap_or_default();

@@ -407,6 +407,17 @@ impl Recording {
         &self.looks
     }
 
+    /// What is not pinned where the server does not give a statement another snapshot than its own.
+    pub fn not_imposed(&self) -> Option<String> {
+        let early = self.looks.early();
+        (early > 0).then(|| {
+            format!(
+                "what {early} statements that waited for a row saw of other rows: the server has not loaded hindcast, or an older one \
+                 (`hindcast extension check`)"
+            )
+        })
+    }
+
     /// The id of a ghost that wrote: those that locked something first have lower ones.
     pub fn ghost_xid(&self, tx: Tx) -> Option<Xid> {
         self.ghost_xids.get(&tx).copied()

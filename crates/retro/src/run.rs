@@ -586,6 +586,9 @@ impl Attempt<'_> {
                     }),
             ),
         }
+        let not_imposed = done.recording.not_imposed();
+        let not_imposed = not_imposed.filter(|_| !prepared.pinned.imposes);
+        remarks.extend(not_imposed.map(|what| Remark::NotPinned { what }));
         remarks.extend(done.ran.remarks.iter().filter_map(of_replay));
         if let Some(found) = self.selector.modified_found() {
             remarks.push(Remark::ModifiedFound {

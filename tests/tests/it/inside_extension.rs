@@ -339,6 +339,17 @@ fn under_read_committed_who_waited_for_a_lock_waits_again() {
     counters("locks", requests);
 }
 
+/// Who waited for a row has it as it has become, and all else as it was before.
+#[test]
+fn under_read_committed_who_waited_goes_on_with_what_it_saw_before() {
+    let requests = |round: usize, number: usize| match (round + number) % 4 {
+        0 => ("UNLINK", format!("/{}", number % 2)),
+        1 => ("PUT", format!("/{}", round % 2)),
+        _ => ("LINK", format!("/{}", round % 2)),
+    };
+    counters("counts", requests);
+}
+
 /// Who made a thing first makes it again, whether the others waited in a transaction or in a
 /// statement of their own. What the service does when it starts has been done, and is done again,
 /// and sequences that it makes give the same numbers to the same requests.

@@ -38,10 +38,7 @@ pub async fn run(args: ReplayArgs) -> Result<Exit, CliError> {
     let (rewound, pinned) = restore(&trace, &start, &rewinding)
         .await
         .map_err(setting::cannot_restore)?;
-    options.setting.database = rewound.url().clone();
-    options.setting.unpinned = pinned
-        .active
-        .then(|| pinned.unpinned.iter().map(ToString::to_string).collect());
+    options.setting.use_database(rewound.url().clone(), &pinned);
 
     let mut interrupt = signal(SignalKind::interrupt())
         .map_err(|error| CliError::because("cannot listen for signals", &error))?;

@@ -360,17 +360,15 @@ impl Recorded {
         let (rewound, pinned) = restore(&trace, &start, &rewinding).await.unwrap();
         let world = World::new(true);
         let (port, serving) = serve(self.handler, Arc::clone(&world)).await;
-        let setting = Setting {
+        let mut setting = Setting {
             service_command: None,
             launch: None,
             service: Place::Tcp(format!("http://127.0.0.1:{port}").parse().unwrap()),
             service_log: self.folder.path().join("service.log"),
             pg_listen: any_port(),
             database: rewound.url().clone(),
-            unpinned: pinned
-                .active
-                .then(|| pinned.unpinned.iter().map(ToString::to_string).collect()),
-            imposes: pinned.imposes,
+            unpinned: None,
+            imposes: false,
             allow_outside_writes: false,
             isolation: None,
             stall_timeout: Duration::from_millis(1500),
@@ -378,6 +376,7 @@ impl Recorded {
             pace: Pace::Max,
             debug_wait: None,
         };
+        setting.use_database(rewound.url().clone(), &pinned);
         let options = ReplayOptions {
             setting,
             sequential: false,
