@@ -56,6 +56,7 @@ pub struct Counts {
     pub served: u64,
     pub ghosts: u64,
     pub ghosts_by_service: u64,
+    pub ghosts_late: u64,
     pub read_committed: u64,
     pub divergences: u64,
 }
@@ -618,7 +619,7 @@ impl Coordinator {
                 }
             }
             EndedAs::Committed if !ended.is_answered(recorded.digest) => {
-                if self.leave_open(tx, ended) {
+                if self.is_done_late(tx) || self.leave_open(tx, ended) {
                     return;
                 }
                 let recorded = self.recording.transaction(tx);

@@ -316,6 +316,8 @@ fn verdict(
     remarks.extend(moved);
     let cut_off = shared.monitor.with(|coordinator| coordinator.cut_off());
     remarks.extend((cut_off > 0).then_some(Remark::CutOff { requests: cut_off }));
+    let transactions = counted.ghosts_late;
+    remarks.extend((transactions > 0).then_some(Remark::GhostsLate { transactions }));
     remarks.extend(remarks_on(
         plan,
         recording,

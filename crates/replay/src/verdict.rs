@@ -316,8 +316,10 @@ pub enum Remark {
         request: RequestId,
         reason: String,
     },
-    GhostDiffers {
-        transaction: TransactionId,
+    /// The service had begun these ghosts, and did something else. The recording did them then,
+    /// behind what they were to come before, and they read otherwise.
+    GhostsLate {
+        transactions: u64,
     },
     /// The service asked somebody else for what the recording does not have: it got no answer.
     CallNotRecorded {

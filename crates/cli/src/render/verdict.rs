@@ -543,8 +543,9 @@ fn remark(remark: &Remark) -> String {
                 rules.join(", ")
             )
         }
-        Remark::GhostDiffers { transaction } => {
-            format!("ghost t{transaction} came out differently")
-        }
+        Remark::GhostsLate { transactions } => format!(
+            "{} read otherwise and not compared: the service had begun to do the same, did something else, and they were done behind others then",
+            count(*transactions, "ghost")
+        ),
     }
 }

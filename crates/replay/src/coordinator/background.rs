@@ -420,6 +420,14 @@ impl Coordinator {
         done
     }
 
+    /// Whether a ghost that was answered otherwise had been begun by the service, which did
+    /// something else, and so came behind what it was to come before.
+    pub(super) fn is_done_late(&mut self, tx: Tx) -> bool {
+        let is_late = self.background.given_back.contains(&tx);
+        self.counts.ghosts_late += u64::from(is_late);
+        is_late
+    }
+
     /// The service did something else: the recording does it.
     pub fn give_back(&mut self, tx: Tx) {
         self.steps += 1;

@@ -35,3 +35,36 @@ fn who_lays_a_row_that_a_ghost_has_laid_does_no_other_ghost() {
         "#]],
     );
 }
+
+/// The service takes a ghost's place, and goes away in the middle of it. The recording does the
+/// ghost then, behind what it was to come before, so it may read otherwise.
+#[test]
+fn a_ghost_that_is_done_late_may_read_otherwise() {
+    check(
+        How::Recorded { sequential: false },
+        "request 1 0..100
+         tx ghost 10..20 xid 100 sees 100: UPDATE t SET a = $1
+         tx ghost 30..40 xid 101 sees 101: INSERT INTO t VALUES ($1)",
+        "background 0 UPDATE t SET a = 7
+         claim none UPDATE t SET a = 7
+         snapshot 0
+         lost 0
+         ghost 0
+         ended 0 results
+         ghost 1
+         snapshot 1
+         ended 1 results",
+        expect![[r#"
+            background 0 UPDATE t SET a = 7
+            claim none UPDATE t SET a = 7 => Run(Tx(0)) +1
+            snapshot 0 +1
+            lost 0 +1
+            ghost 0 => true +1
+            ended 0 results +1
+            ghost 1 => true +1
+            snapshot 1 +1
+            ended 1 results +1
+                - 1 OtherResults { expected_rows: 1, actual_rows: 2, expected_digest: 00000001, actual_digest: 000003e9, read_committed: false }
+        "#]],
+    );
+}
