@@ -5,8 +5,9 @@ finds a row being changed waits, and goes on with it as it has become.
 
 POST /N adds one to counter N between two looks at all of them. PUT /N adds one in a statement of its own. GET / looks twice, as does
 OPTIONS /, which rolls back. PATCH /N locks counter N, which stays as it is, and appends an entry to it; DELETE /N refers to it, and waits for
-those that lock it. LINK /N refers to it and has counter N count all that do, UNLINK /N counts them in a statement of its own. Answers say
-what each statement saw.
+those that lock it. LINK /N refers to it and has counter N count all that do, UNLINK /N counts them in a statement of its own. MOVE /N locks counter
+N and then the other one of 0 and 1, which ends in a deadlock where both come at a time; it says whether it was made to fail. Answers say what
+each statement saw.
 """
 
 import http.server
@@ -79,6 +80,18 @@ def refer(connection, number):
     return [before, 0, after]
 
 
+def move(connection, number):
+    try:
+        with connection.transaction():
+            connection.execute(ADD, (number,))
+            # The first to wait is the first to look for a deadlock, and is made to fail.
+            time.sleep(0.05 if (number == 0) != CHANGED else 0.15)
+            connection.execute(ADD, (1 - number,))
+        return [0, 0, 0]
+    except psycopg.errors.DeadlockDetected:
+        return [0, 1, 0]
+
+
 def look(connection, rolls_back=False):
     with connection.transaction(force_rollback=rolls_back):
         return [one(connection, SUM), 0, one(connection, SUM)]
@@ -104,6 +117,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_UNLINK(self):
         self.answer(connected(lambda c: [0, one(c, COUNT, (int(self.path[1:]),)), 0]))
+
+    def do_MOVE(self):
+        self.answer(connected(lambda c: move(c, int(self.path[1:]))))
 
     def do_GET(self):
         self.answer(connected(look))

@@ -4,7 +4,8 @@
 //! recorded code, what it does not see commits only when it has looked; and one that waits for a
 //! row has its snapshot, so it has. In a run of changed code the commit may have to come after the
 //! waiting one: that is cancelled then, and its client is told that it failed to serialize (R³,
-//! section 4.3).
+//! section 4.3). And where some wait for each other, the one is cancelled that the database
+//! cancelled originally.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,6 +31,8 @@ const RUNNING: [&str; 4] = ["transactionid", "tuple", "spectoken", "advisory"];
 
 /// Goes on for ever; or until the connection is lost, as it is when the database goes away.
 pub async fn watch(shared: Arc<Shared>, control: Client) {
+    let recorded = shared.code() == Code::Recorded;
+    let may_deadlock = !recorded && shared.recording.has_deadlocks();
     let (mut steps, mut moving) = (0, 0);
     loop {
         tokio::time::sleep(INTERVAL).await;
@@ -40,8 +43,7 @@ pub async fn watch(shared: Arc<Shared>, control: Client) {
             continue;
         }
         let commits = |ask: &Ask| matches!(ask, Ask::Commit(_));
-        let complete = shared.monitor.waiting().iter().any(commits);
-        let recorded = shared.code() == Code::Recorded;
+        let complete = may_deadlock || shared.monitor.waiting().iter().any(commits);
         if !complete || recorded && shared.lookers.is_empty() {
             shared.note_blocked(Vec::new());
             continue;

@@ -16,7 +16,7 @@ use crate::hold::{
     Answered, Code, Context, HoldOptions, Holder, Inserted, Next, Pins, SentAll, Unreadable,
 };
 use crate::shared::Shared;
-use crate::transaction::{Ask, Claim, Ended, Looking, MovedReads, Opening, Stopped};
+use crate::transaction::{Ask, Claim, Ended, Looking, MovedReads, Opening, Stopped, Yielded};
 use crate::turns::Turns;
 
 /// A session of the service.
@@ -160,7 +160,7 @@ impl Context for ServiceContext {
     fn wrote(&mut self, claim: Claim, ids: Vec<u64>, statements: &[String]) {
         self.shared.wrote(claim, &ids, statements);
     }
-    fn yielded(&mut self) -> bool {
+    fn yielded(&mut self) -> Option<Yielded> {
         self.shared.yielded(self.pid)
     }
 }

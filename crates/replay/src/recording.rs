@@ -276,6 +276,17 @@ impl Recording {
         self.failed_as(tx, &["(40001)", "(40P01)", "(55P03)", "(23505)", "(23P01)"])
     }
 
+    /// Of changed code: whether a transaction was made to fail since it and others waited for each
+    /// other.
+    pub fn was_deadlocked(&self, tx: Tx) -> bool {
+        self.failed_as(tx, &["(40P01)"])
+    }
+
+    /// Whether any was.
+    pub fn has_deadlocks(&self) -> bool {
+        self.errors.keys().any(|&tx| self.was_deadlocked(tx))
+    }
+
     fn failed_as(&self, tx: Tx, states: &[&str]) -> bool {
         let ends = |error: &str| states.iter().any(|state| error.ends_with(state));
         self.error(tx).is_some_and(ends)

@@ -15,7 +15,7 @@ use crate::learned::{Explained, Learned};
 use crate::looks::Stretch;
 use crate::monitor::Monitor;
 use crate::recording::{Extras, Recording};
-use crate::transaction::{Ask, Claim, Looking};
+use crate::transaction::{Ask, Claim, Looking, Yielded};
 use crate::verdict::Remark;
 
 pub struct Shared {
@@ -81,7 +81,7 @@ struct Sessions {
 struct Session {
     claim: Option<Claim>,
     /// It was told to give way.
-    yields: bool,
+    yields: Option<Yielded>,
 }
 
 impl Shared {
@@ -344,20 +344,19 @@ impl Shared {
         if let Some(pid) = pid {
             let session = Session {
                 claim,
-                yields: false,
+                yields: None,
             };
             self.sessions().by_pid.insert(pid, session);
         }
     }
 
-    /// Whether the session was told to give way. It is asked once, when its statement was
-    /// cancelled.
-    pub fn yielded(&self, pid: Option<i32>) -> bool {
+    /// Why the session was told to give way. It is asked once, when its statement was cancelled.
+    pub fn yielded(&self, pid: Option<i32>) -> Option<Yielded> {
         let mut sessions = self.sessions();
         let session = pid.and_then(|pid| sessions.by_pid.get_mut(&pid));
-        let yields = session.is_some_and(|session| std::mem::take(&mut session.yields));
+        let yields = session.and_then(|session| session.yields.take());
         drop(sessions);
-        if yields {
+        if yields == Some(Yielded::Order) {
             self.monitor.with(|coordinator| coordinator.note_yielded());
         }
         yields
@@ -405,20 +404,30 @@ impl Shared {
                 .filter_map(|(pid, direct)| must_yield(*pid, &in_the_way(*pid, direct)))
                 .collect::<Vec<(i32, Claim, Tx)>>()
         };
+        // Who ended a deadlock originally ends it again. The database would choose another one.
+        let again = |(pid, _): &&(i32, Vec<i32>)| {
+            let failed =
+                matches!(claim_of(*pid), Some(Claim::Run(tx)) if self.recording.was_deadlocked(tx));
+            failed && waits_for_itself(*pid, &waits)
+        };
+        let again: Vec<i32> = blocked.iter().filter(again).map(|(pid, _)| *pid).collect();
         // When one gives way, those behind it may go on. If none does, it is up to those behind.
         let mut in_vain = waits_in_vain(false);
         if in_vain.is_empty() {
             in_vain = waits_in_vain(true);
         }
-        let mut yielding = Vec::new();
-        for (pid, claim, holder) in in_vain {
+        in_vain.retain(|&(_, claim, holder)| {
             let let_go = |coordinator: &mut Coordinator| coordinator.let_before(holder, claim);
-            if self.monitor.with(let_go) {
-                continue;
-            }
+            !self.monitor.with(let_go)
+        });
+        let again = again.into_iter().map(|pid| (pid, Yielded::Deadlock));
+        let in_vain = in_vain.into_iter().map(|(pid, ..)| (pid, Yielded::Order));
+        let mut yielding = Vec::new();
+        for (pid, why) in again.chain(in_vain) {
             if let Some(session) = sessions.by_pid.get_mut(&pid)
-                && !std::mem::replace(&mut session.yields, true)
+                && session.yields.is_none()
             {
+                session.yields = Some(why);
                 yielding.push(pid);
             }
         }
@@ -459,6 +468,12 @@ impl Shared {
         // It is changed in single steps.
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a session waits for one that waits for it.
+fn waits_for_itself(pid: i32, waits: &HashMap<i32, &[i32]>) -> bool {
+    let waits_for_it = |one: &i32| waits.get(one).is_some_and(|holders| holders.contains(&pid));
+    in_the_way(pid, waits).iter().any(waits_for_it)
 }
 
 /// All sessions that one waits for, also those that only stand before it in the queue for a lock

@@ -105,6 +105,15 @@ pub enum Stopped {
     InOneText,
 }
 
+/// Why a statement of changed code was cancelled that waited in the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Yielded {
+    /// What it waited for is complete, and has to come after it.
+    Order,
+    /// Each of them waits for the other, and originally this one was made to fail.
+    Deadlock,
+}
+
 /// A transaction that no recorded one corresponds to, numbered in the order in which they began.
 pub type AddedId = u32;
 

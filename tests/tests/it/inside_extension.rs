@@ -583,6 +583,36 @@ fn rows_of_one_that_was_rolled_back_are_taken_behind_it_by_changed_code() {
     assert_eq!(counts["changed"], 0, "{report:#}");
 }
 
+/// Whoever waits first looks first whether each waits for the other. Changed code has the other one
+/// wait first.
+#[test]
+fn under_read_committed_who_ended_a_deadlock_ends_it_again() {
+    let stage = stage("deadlocks", COUNTERS, &[("deadlock_timeout", "300ms")]);
+    let service = repository("tests/services/counters.py");
+    let port = stage.service_port.to_string();
+    let recorder = record(&stage, &[python(), service.display().to_string(), port]);
+    let address = format!("127.0.0.1:{}", stage.service_port);
+    for _ in 0..4 {
+        let send = |number: usize| {
+            let mut client = Client::new(address.clone());
+            let answer = client.send("MOVE", &format!("/{number}"), None).unwrap();
+            answer.text()
+        };
+        let both = std::thread::scope(|scope| {
+            let first = scope.spawn(|| send(0));
+            (send(1), first.join().unwrap())
+        });
+        assert_eq!(both, ("[0, 0, 0]".to_owned(), "[0, 1, 0]".to_owned()));
+    }
+    recorder.interrupt().assert_code(0);
+    for environment in ["", "CHANGED=1 "] {
+        let report = retro(&stage, environment, &service);
+        let counts = &report["counts"];
+        assert_eq!(counts["responses_changed"], 0, "{environment}: {report:#}");
+        assert_eq!(counts["same_failure"], 4, "{environment}: {counts:#}");
+    }
+}
+
 /// Has clients send these, records it, and replays it. How often a request saw what others had
 /// written between two of its statements.
 fn counters(name: &str, requests: impl Fn(usize, usize) -> (&'static str, String) + Sync) -> usize {

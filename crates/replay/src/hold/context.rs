@@ -12,7 +12,7 @@ use super::Unreadable;
 use super::pins::Pins;
 use super::sent::{Inserted, SentAll};
 use super::served::Answered;
-use crate::transaction::{Ask, Claim, Ended, Looking, MovedReads, Opening, Stop, Stopped};
+use crate::transaction::{Ask, Claim, Ended, Looking, MovedReads, Opening, Stop, Stopped, Yielded};
 
 /// Who knows the recording and the schedule.
 pub trait Context {
@@ -97,9 +97,9 @@ pub trait Context {
     /// Before its commit the transaction turned out to have written, with these ids: its own, and
     /// those of its subtransactions.
     fn wrote(&mut self, _claim: Claim, _ids: Vec<u64>, _statements: &[String]) {}
-    /// A statement was cancelled: whether that was ours, to make it give way.
-    fn yielded(&mut self) -> bool {
-        false
+    /// A statement was cancelled: why, if we had it cancelled.
+    fn yielded(&mut self) -> Option<Yielded> {
+        None
     }
 }
 

@@ -6,6 +6,7 @@ use hindcast_wire::message::backend as server;
 
 use super::Context;
 use super::answers::Rows;
+use crate::transaction::Yielded;
 
 /// What a service is shown that asks whether it may write.
 pub(super) fn as_chosen(frame: &Frame, row: Rows) -> Option<Frame> {
@@ -44,19 +45,23 @@ pub(super) fn as_nothing(frame: &Frame) -> Option<Option<Frame>> {
     }
 }
 
-/// A statement that was cancelled because it was in another transaction's way has failed to
-/// serialize, as far as its client is concerned.
+/// A statement that we had cancelled has failed as Postgres would have had it fail, as far as its
+/// client is concerned.
 pub(super) fn as_yielded(frame: &Frame, cx: &mut impl Context) -> Option<Frame> {
     if frame.tag() != server::ERROR_RESPONSE
         || server::Fields::parse(frame.body()).ok()?.sqlstate() != b"57014"
-        || !cx.yielded()
     {
         return None;
     }
+    // The first is what it says to the second writer of a row.
+    let (state, text): (&[u8], &[u8]) = match cx.yielded()? {
+        Yielded::Order => (
+            b"40001",
+            b"could not serialize access due to concurrent update",
+        ),
+        Yielded::Deadlock => (b"40P01", b"deadlock detected"),
+    };
     let mut error = BytesMut::new();
-    server::error_response(&mut error, b"ERROR", b"40001", YIELDED);
+    server::error_response(&mut error, b"ERROR", state, text);
     Some(Frame(error.freeze()))
 }
-
-/// What Postgres says itself to the second writer of a row.
-const YIELDED: &[u8] = b"could not serialize access due to concurrent update";

@@ -38,7 +38,7 @@ use hindcast_replay::hold::{
 };
 use hindcast_replay::looks::Stretch;
 use hindcast_replay::transaction::{
-    Ask, Claim, Ended, EndedAs, MovedReads, Opening, Stop, Stopped,
+    Ask, Claim, Ended, EndedAs, MovedReads, Opening, Stop, Stopped, Yielded,
 };
 use hindcast_trace::{Drawn, DrawnValue, Id, Isolation, RequestId, SequenceValue};
 use hindcast_wire::Direction;
@@ -63,7 +63,7 @@ struct Told {
     /// Rows that ghosts have laid.
     laid: Vec<Inserted>,
     alone: Option<RequestId>,
-    yields: bool,
+    yields: Option<Yielded>,
     free: bool,
     together: bool,
     unreadable: bool,
@@ -203,8 +203,8 @@ impl Context for Told {
     fn gave_answer(&mut self, tx: Tx) {
         self.hear(format!("{} was given its answer", tx.0));
     }
-    fn yielded(&mut self) -> bool {
-        std::mem::take(&mut self.yields)
+    fn yielded(&mut self) -> Option<Yielded> {
+        self.yields.take()
     }
 }
 
@@ -246,7 +246,7 @@ impl Session {
                 ghost: None,
                 laid: Vec::new(),
                 alone: None,
-                yields: false,
+                yields: None,
                 free: false,
                 together: false,
                 unreadable: false,
@@ -350,7 +350,8 @@ impl Session {
             // The recording cannot be read from here on.
             "unreadable" => self.told.unreadable = true,
             // The next cancelled statement was cancelled by us.
-            "yields" => self.told.yields = true,
+            "yields" => self.told.yields = Some(Yielded::Order),
+            "ends-a-deadlock" => self.told.yields = Some(Yielded::Deadlock),
             // Statements, or what prepares them, fail if their text holds this word: word,
             // sqlstate, message.
             "fail" | "fail-parse" => self.server.fail(name == "fail-parse", value),

@@ -314,6 +314,31 @@ fn one_that_is_added_is_not_held() {
 }
 
 #[test]
+fn one_that_is_cancelled_since_it_ended_a_deadlock_is_told_so() {
+    check_code(
+        CODE,
+        "@ fail UPDATE 57014 canceling
+         @ ends-a-deadlock
+         > Q UPDATE t SET a = 1",
+        expect![[r#"
+            ! claim of request none: Run(Tx(3))
+            ! in Some(Run(Tx(3)))
+            ? snapshot of 3
+            » [begin_as_chosen*]
+            » [snapshot*]
+            » Q UPDATE t SET a = 1
+            ! 3 took its snapshot
+            ! 3 ran
+            « E 40P01 deadlock detected
+            » [commit*]
+            ! in None
+            ! Run(Tx(3)) rolled back: deadlock detected (40P01), shape 2251b0e2, digest e144f399, 0 rows; UPDATE t SET a = $1
+            « Z I
+        "#]],
+    );
+}
+
+#[test]
 fn one_that_is_cancelled_to_give_way_has_failed_to_serialize() {
     check_code(
         CODE,
