@@ -541,7 +541,7 @@ fn a_ghost_of_changed_code_that_cannot_be_run_is_no_divergence() {
             ghost-failed 0 the connection was lost +1
                 Some(Tx(0)) None GhostFailed { error: "the connection was lost" }
             changes => ChangeCounts { same: 0, same_failure: 0, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 1, isolation: 0, mistaken: 0 }, outdated: false
-            counts => Counts { transactions: 1, transactions_done: 1, served: 0, ghosts: 1, ghosts_by_service: 0, read_committed: 0, divergences: 0 }
+            counts => Counts { transactions: 1, transactions_done: 1, served: 0, ghosts: 1, ghosts_by_service: 0, ghosts_late: 0, read_committed: 0, divergences: 0 }
         "#]],
     );
 }

@@ -51,7 +51,7 @@ fn what_came_before_an_answer_may_come_behind_it() {
             ended 1 +1
             answered 2 +1
                 2 2 MissingTransaction
-            counts => Counts { transactions: 5, transactions_done: 3, served: 0, ghosts: 0, ghosts_by_service: 0, read_committed: 0, divergences: 1 }
+            counts => Counts { transactions: 5, transactions_done: 3, served: 0, ghosts: 0, ghosts_by_service: 0, ghosts_late: 0, read_committed: 0, divergences: 1 }
         "#]],
     );
 }

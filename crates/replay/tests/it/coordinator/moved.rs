@@ -89,7 +89,7 @@ fn what_the_catalog_says_waits_for_nobody_where_nothing_is_defined() {
         expect![[r#"
             claim 1 SELECT attname FROM pg_attribute => Outside +1
             claim 1 UPDATE t SET a = 7 => Run(Tx(2)) +1
-            counts => Counts { transactions: 3, transactions_done: 1, served: 0, ghosts: 0, ghosts_by_service: 0, read_committed: 0, divergences: 0 }
+            counts => Counts { transactions: 3, transactions_done: 1, served: 0, ghosts: 0, ghosts_by_service: 0, ghosts_late: 0, read_committed: 0, divergences: 0 }
         "#]],
     );
 }
@@ -137,7 +137,7 @@ fn of_two_reads_by_one_statement_the_first_may_be_the_one_that_moved() {
             answered 1 +1
             settle
             moved => 1× SELECT name FROM kind WHERE id = $1
-            counts => Counts { transactions: 2, transactions_done: 2, served: 0, ghosts: 0, ghosts_by_service: 0, read_committed: 0, divergences: 0 }
+            counts => Counts { transactions: 2, transactions_done: 2, served: 0, ghosts: 0, ghosts_by_service: 0, ghosts_late: 0, read_committed: 0, divergences: 0 }
         "#]],
     );
 }

@@ -57,7 +57,7 @@ fn a_snapshot_waits_for_what_it_saw_and_a_commit_for_those_who_did_not_see_it() 
             answered 1 +1
             answered 2 +1
             finished => true
-            counts => Counts { transactions: 3, transactions_done: 3, served: 0, ghosts: 0, ghosts_by_service: 0, read_committed: 0, divergences: 0 }
+            counts => Counts { transactions: 3, transactions_done: 3, served: 0, ghosts: 0, ghosts_by_service: 0, ghosts_late: 0, read_committed: 0, divergences: 0 }
         "#]],
     );
 }
@@ -284,7 +284,7 @@ fn other_statements_results_and_failures_diverge() {
                 1 3 Failed { error: None, read_committed: false }
             lost 4 +1
                 1 4 ConnectionLost
-            counts => Counts { transactions: 5, transactions_done: 5, served: 0, ghosts: 0, ghosts_by_service: 0, read_committed: 1, divergences: 5 }
+            counts => Counts { transactions: 5, transactions_done: 5, served: 0, ghosts: 0, ghosts_by_service: 0, ghosts_late: 0, read_committed: 1, divergences: 5 }
         "#]],
     );
 }
@@ -342,7 +342,7 @@ fn after_the_end_nothing_is_compared() {
             ended 0 results +1
             claim 1 SELECT a FROM t FOR UPDATE => Run(Tx(0)) +1
             claim 1 SELECT a FROM t FOR UPDATE => Extra
-            counts => Counts { transactions: 1, transactions_done: 1, served: 0, ghosts: 0, ghosts_by_service: 0, read_committed: 0, divergences: 0 }
+            counts => Counts { transactions: 1, transactions_done: 1, served: 0, ghosts: 0, ghosts_by_service: 0, ghosts_late: 0, read_committed: 0, divergences: 0 }
         "#]],
     );
 }
@@ -586,7 +586,7 @@ fn ghosts_run_unless_they_aborted() {
                 - 3 Failed { error: Some("the connection was lost"), read_committed: false }
             answered 1 +1
             finished => true
-            counts => Counts { transactions: 4, transactions_done: 3, served: 0, ghosts: 4, ghosts_by_service: 0, read_committed: 0, divergences: 1 }
+            counts => Counts { transactions: 4, transactions_done: 3, served: 0, ghosts: 4, ghosts_by_service: 0, ghosts_late: 0, read_committed: 0, divergences: 1 }
         "#]],
     );
 }
@@ -688,7 +688,7 @@ fn what_is_about_a_connection_may_come_with_any_request_or_none() {
             ended 2 +1
             answered 2 +1
             finished => true
-            counts => Counts { transactions: 3, transactions_done: 3, served: 0, ghosts: 0, ghosts_by_service: 0, read_committed: 0, divergences: 0 }
+            counts => Counts { transactions: 3, transactions_done: 3, served: 0, ghosts: 0, ghosts_by_service: 0, ghosts_late: 0, read_committed: 0, divergences: 0 }
         "#]],
     );
 }
@@ -725,7 +725,7 @@ fn what_takes_no_snapshot_is_not_missing() {
             ended 3 +1
             answered 1 +1
             finished => true
-            counts => Counts { transactions: 4, transactions_done: 4, served: 0, ghosts: 0, ghosts_by_service: 0, read_committed: 0, divergences: 0 }
+            counts => Counts { transactions: 4, transactions_done: 4, served: 0, ghosts: 0, ghosts_by_service: 0, ghosts_late: 0, read_committed: 0, divergences: 0 }
         "#]],
     );
 }
