@@ -89,8 +89,8 @@ impl StatementSights {
         })
     }
 
-    /// By the statements that take snapshots, and those that [go on](crate::shapes::Writes::going_on)
-    /// with them.
+    /// By the statements that take snapshots, and those that go on with them; see
+    /// [`going_on`](crate::shapes::Writes::going_on).
     pub fn sights(&self, looking: &[u32], going_on: &[u32], locks_first: bool) -> Option<Sights> {
         let noted = Noted {
             at: &self.noted,

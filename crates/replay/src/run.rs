@@ -40,7 +40,7 @@ use crate::rest::{self, until_at_rest};
 use crate::sender::{self, Pace, Sender, Sent};
 use crate::service::{START_PATIENCE, Service, ServiceError};
 use crate::shared::Shared;
-use crate::transaction::{Ask, Claim};
+use crate::transaction::{Ask, Claim, Stop};
 use crate::verdict::Remark;
 
 /// Where the service and its database are.
@@ -79,6 +79,18 @@ impl Setting {
         let unpinned = || pinned.unpinned.iter().map(ToString::to_string).collect();
         self.unpinned = pinned.active.then(unpinned);
         self.imposes = pinned.imposes;
+    }
+
+    fn hold_options(&self, recorders: &[Recorder], code: Code, stop: Option<Stop>) -> HoldOptions {
+        let prefixes = recorders.iter().map(|recorder| recorder.trace_id_prefix);
+        HoldOptions {
+            trace_id_prefixes: prefixes.collect(),
+            scripts: Arc::new(ScriptCache::default()),
+            pinned: self.unpinned.is_some(),
+            imposes: self.imposes,
+            code,
+            stop,
+        }
     }
 }
 
@@ -277,15 +289,7 @@ impl Run {
         let of_first = |it: &&Recorder| it.number == plan.first.recorder();
         let first = recorders.iter().find(of_first).or(recorders.first());
         let first = first.ok_or(ReplayError::NoRecorder)?;
-        let prefixes = recorders.iter().map(|recorder| recorder.trace_id_prefix);
-        let hold = HoldOptions {
-            trace_id_prefixes: prefixes.collect(),
-            scripts: Arc::new(ScriptCache::default()),
-            pinned: setting.unpinned.is_some(),
-            imposes: setting.imposes,
-            code,
-            stop,
-        };
+        let hold = setting.hold_options(&recorders, code, stop);
         let connector = Arc::new(Connector::new(setting.database.clone())?);
         let host = HoldingHost {
             shared: Arc::clone(&shared),

@@ -364,15 +364,12 @@ impl Shared {
 
     /// Which session waits for which in the database. Returns those that have to give way.
     pub fn note_blocked(&self, blocked: Vec<(i32, Vec<i32>)>) -> Vec<i32> {
-        let complete: HashSet<Tx> = self
-            .monitor
-            .waiting()
-            .into_iter()
-            .filter_map(|ask| match ask {
-                Ask::Commit(tx) => Some(tx),
-                _ => None,
-            })
-            .collect();
+        let waiting = self.monitor.waiting().into_iter();
+        let complete = waiting.filter_map(|ask| match ask {
+            Ask::Commit(tx) => Some(tx),
+            _ => None,
+        });
+        let complete: HashSet<Tx> = complete.collect();
         let mut sessions = self.sessions();
         let all = std::mem::take(&mut sessions.all_yield);
         let waits: HashMap<i32, &[i32]> = blocked
@@ -405,12 +402,12 @@ impl Shared {
                 .collect::<Vec<(i32, Claim, Tx)>>()
         };
         // Who ended a deadlock originally ends it again. The database would choose another one.
-        let again = |(pid, _): &&(i32, Vec<i32>)| {
-            let failed =
-                matches!(claim_of(*pid), Some(Claim::Run(tx)) if self.recording.was_deadlocked(tx));
-            failed && waits_for_itself(*pid, &waits)
+        let ended = |pid| match claim_of(pid) {
+            Some(Claim::Run(tx)) => self.recording.was_deadlocked(tx),
+            _ => false,
         };
-        let again: Vec<i32> = blocked.iter().filter(again).map(|(pid, _)| *pid).collect();
+        let again = |&pid: &i32| ended(pid) && waits_for_itself(pid, &waits);
+        let again: Vec<i32> = waits.keys().copied().filter(again).collect();
         // When one gives way, those behind it may go on. If none does, it is up to those behind.
         let mut in_vain = waits_in_vain(false);
         if in_vain.is_empty() {

@@ -25,6 +25,7 @@ use hindcast_replay::run::{End, Ran, Run};
 use hindcast_replay::shapes::Shapes;
 use hindcast_replay::verdict;
 use hindcast_replay::{Hooks, Recording, ReplayError, ReplayOptions, Setting, Start};
+use hindcast_rewind::pins::Pinned;
 use hindcast_rewind::{Options as RewindOptions, Rewound};
 use hindcast_state::StateError;
 use hindcast_trace::{self as trace, Gap, Micros, ReadError, RequestId, Trace};
@@ -571,24 +572,7 @@ impl Attempt<'_> {
                 times,
             }
         }));
-        match prepared.pinned.active {
-            false => remarks.push(Remark::NotPinned {
-                what: "sequence values and now(): the user of the rewound database is no superuser"
-                    .to_owned(),
-            }),
-            true => remarks.extend(
-                prepared
-                    .pinned
-                    .unpinned
-                    .iter()
-                    .map(|what| Remark::NotPinned {
-                        what: what.to_string(),
-                    }),
-            ),
-        }
-        let not_imposed = done.recording.not_imposed();
-        let not_imposed = not_imposed.filter(|_| !prepared.pinned.imposes);
-        remarks.extend(not_imposed.map(|what| Remark::NotPinned { what }));
+        remarks.extend(not_pinned(done, &prepared.pinned));
         remarks.extend(done.ran.remarks.iter().filter_map(of_replay));
         if let Some(found) = self.selector.modified_found() {
             remarks.push(Remark::ModifiedFound {
@@ -753,6 +737,19 @@ fn span(recording: &Recording) -> (Micros, Micros) {
 
 fn micros(duration: Duration) -> Micros {
     duration.as_micros() as Micros
+}
+
+/// What may come out otherwise by itself.
+fn not_pinned(done: &Done, pinned: &Pinned) -> Vec<Remark> {
+    let nothing = "sequence values and now(): the user of the rewound database is no superuser";
+    let mut all = match pinned.active {
+        false => vec![nothing.to_owned()],
+        true => pinned.unpinned.iter().map(ToString::to_string).collect(),
+    };
+    let not_imposed = done.recording.not_imposed();
+    all.extend(not_imposed.filter(|_| !pinned.imposes));
+    let remark = |what| Remark::NotPinned { what };
+    all.into_iter().map(remark).collect()
 }
 
 /// What a replay would say, too.

@@ -167,8 +167,8 @@ impl<'a> Loading<'a> {
             self.committed
                 .extend(recorded.commit_lsn.map(|lsn| (tx, lsn)));
         }
-        // What a statement saw does not tell what it waited for in vain. Who ended a deadlock waited
-        // for one that waited for it, which comes again where both come when they came.
+        // What a statement saw does not tell what it waited for in vain. Who ended a deadlock
+        // waited for one that waited for it, which comes again where both come when they came.
         let vain = ["(40001)", "(55P03)", "(57014)"];
         let waited_in_vain = self.recording.failed_as(tx, &vain);
         let statements = StatementSights::of(recorded).filter(|_| !waited_in_vain);

@@ -15,6 +15,7 @@ mod batches;
 mod changed;
 mod commits;
 mod copy;
+mod early;
 mod extended;
 #[path = "../../../wire/tests/it/support/notation.rs"]
 mod notation;

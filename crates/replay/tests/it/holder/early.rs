@@ -1,0 +1,103 @@
+//! Statements under READ COMMITTED that waited, and go on with what they saw before.
+
+use expect_test::expect;
+
+use super::check;
+
+/// What it saw when it began is taken down before those commit that it waited for, and it goes on
+/// with that when they have.
+#[test]
+fn a_statement_that_waited_goes_on_with_what_it_saw_before() {
+    check(
+        "@ pins read-committed looks=!2-2,2-2
+         > Q BEGIN
+         > P - SELECT a FROM t {5} | B - - | E - | S
+         > P - UPDATE t SET a = (SELECT count(*) FROM u) | B - - | E - | S
+         > Q COMMIT",
+        expect![[r#"
+            » Q BEGIN
+            « C BEGIN
+            « Z T
+            ! claim of request 5: Run(Tx(3))
+            ? snapshot of 3
+            » [write_rc*]
+            » [snapshot*]
+            » P - SELECT a FROM t
+            » B - -
+            » E -
+            » S
+            « 1
+            « 2
+            ! 3 took its snapshot
+            « D x
+            « C SELECT 1
+            « Z T
+            » P - UPDATE t SET a = (SELECT count(*) FROM u)
+            » H
+            « 1
+            ? look 0 of 3
+            » P hindcast_early SELECT pg_catalog.set_config('hindcast_pins.snapshot', pg_catalog.pg_current_snapshot()::pg_catalog.text, true) FROM pg_catalog.generate_series(1, 2)
+            » C P hindcast_early
+            » B hindcast_early hindcast_early
+            » E hindcast_early
+            » S
+            ! 3 is through with look 0
+            ? look 1 of 3
+            » [go_on*]
+            » B - -
+            » E -
+            » S
+            « 2
+            ! 3 is through with look 1
+            « C UPDATE 1
+            « Z T
+            ! 3 ran
+            ? commit of 3
+            » Q COMMIT
+            ! in None
+            ! Run(Tx(3)) committed, shape 92f584b6, digest d8ed06a6, 1 rows
+            « C COMMIT
+            « Z I
+        "#]],
+    );
+}
+
+/// As above, of one that is all of its transaction.
+#[test]
+fn a_statement_alone_that_waited_goes_on_with_what_it_saw_before() {
+    check(
+        "@ pins read-committed looks=!0-0,0-0
+         > P - UPDATE t SET a = (SELECT count(*) FROM u) {5} | B - - | E - | S",
+        expect![[r#"
+            ! claim of request 5: Run(Tx(3))
+            ? snapshot of 3
+            » [begin_rc*]
+            » [snapshot*]
+            » P - UPDATE t SET a = (SELECT count(*) FROM u)
+            » H
+            ! 3 took its snapshot
+            « 1
+            ? look 0 of 3
+            » P hindcast_early SELECT pg_catalog.set_config('hindcast_pins.snapshot', pg_catalog.pg_current_snapshot()::pg_catalog.text, true) FROM pg_catalog.generate_series(1, 2)
+            » C P hindcast_early
+            » B hindcast_early hindcast_early
+            » E hindcast_early
+            » S
+            ! 3 is through with look 0
+            ? look 1 of 3
+            » [go_on*]
+            » B - -
+            » E -
+            » S
+            « 2
+            ! 3 is through with look 1
+            « C UPDATE 1
+            ! 3 ran
+            ? commit of 3
+            » [commit*]
+            ! in None
+            ! Run(Tx(3)) committed, shape 31b28cb7, digest 0d8610f8, 0 rows
+            « Z I
+        "#]],
+    );
+}
