@@ -289,7 +289,7 @@ impl Run {
         let of_first = |it: &&Recorder| it.number == plan.first.recorder();
         let first = recorders.iter().find(of_first).or(recorders.first());
         let first = first.ok_or(ReplayError::NoRecorder)?;
-        let hold = setting.hold_options(&recorders, code, stop);
+        let hold = setting.hold_options(recorders, code, stop);
         let connector = Arc::new(Connector::new(setting.database.clone())?);
         let host = HoldingHost {
             shared: Arc::clone(&shared),
