@@ -27,7 +27,7 @@ use crate::configure;
 use crate::credentials;
 use crate::error::{ExecError, system};
 use crate::follow::{end, ends, is_lost};
-use crate::keeper::Keeper;
+use crate::keeper::{self, Keeper};
 use crate::launch::{self, Manner, Stage};
 use crate::mapped::Mapped;
 use crate::numbers::Numbers;
@@ -91,7 +91,7 @@ impl Leading {
         Ok(Leader {
             pid,
             folder: self.folder,
-            _stage: stage,
+            stage,
             table: Some(other_end),
             _keeper: keeper,
         })
@@ -102,7 +102,7 @@ impl Leading {
 pub struct Leader {
     pub pid: libc::pid_t,
     folder: PathBuf,
-    _stage: Stage,
+    stage: Stage,
     /// The process that holds the table of descriptors lives for as long as this is open: when the
     /// program is killed its connections stay, and nobody is told that it is gone.
     table: Option<OwnedFd>,
@@ -119,6 +119,14 @@ impl Leader {
             }
         });
         ended
+    }
+
+    /// Processes of the program that run, but for the first.
+    pub fn others(&self) -> Vec<libc::pid_t> {
+        let board = self.stage.board_file();
+        let mut all = board.map_or_else(Vec::new, keeper::all_with);
+        all.retain(|pid| *pid != self.pid);
+        all
     }
 
     /// Whether one that has ended so is to be replaced.
@@ -368,7 +376,7 @@ impl Follower {
         Ok(Leader {
             pid: self.pid,
             folder: folder.to_owned(),
-            _stage: self.stage,
+            stage: self.stage,
             table: Some(self.connections),
             _keeper: keeper,
         })
@@ -403,9 +411,19 @@ impl Follower {
         self.stage.board.set_leader(board::Leader::Ended);
     }
 
+    /// Children that have done something else than those of the leader, and were ended.
+    pub fn dropped_children(&self) -> u32 {
+        self.stage.board.dropped_children.load(Ordering::Relaxed)
+    }
+
     /// Files that it was writing and that are not on this machine.
     pub fn lost_files(&self) -> u32 {
         self.stage.board.lost_files.load(Ordering::Relaxed)
+    }
+
+    /// Files that end with what the log tells since it goes on: the leader had written more.
+    pub fn cut_files(&self) -> u32 {
+        self.stage.board.cut_files.load(Ordering::Relaxed)
     }
 
     /// Connections that could not be taken over.

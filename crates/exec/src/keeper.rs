@@ -88,6 +88,22 @@ fn close_range(from: u32, to: u32) {
     }
 }
 
+/// The processes that have this board open, but for the one that holds the table of descriptors
+/// and this one.
+pub(crate) fn all_with(board: BorrowedFd<'_>) -> Vec<libc::pid_t> {
+    let found = board
+        .try_clone_to_owned()
+        .and_then(|board| File::from(board).metadata());
+    let Ok(board) = found else { return Vec::new() };
+    let holds_table = |pid: &libc::pid_t| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm"))
+            .is_ok_and(|name| name.trim_end() == "hindcast-table")
+    };
+    let mut all = with_board(board.dev(), board.ino());
+    all.retain(|pid| *pid != std::process::id() as libc::pid_t && !holds_table(pid));
+    all
+}
+
 fn end_all_with(board: &File) {
     let Ok(board) = board.metadata() else { return };
     let begun = Instant::now();

@@ -100,13 +100,20 @@ impl Signals {
     /// Waits for something to happen, at most so long, and passes a signal on that the terminal has
     /// not given to everybody. The process has not been reaped, so the number is still its own.
     pub fn pass_on(&self, to: libc::pid_t, at_most: Duration) {
+        self.pass_on_to_all(&[to], at_most);
+    }
+
+    /// As [`Signals::pass_on`], to several processes.
+    pub fn pass_on_to_all(&self, to: &[libc::pid_t], at_most: Duration) {
         if let Event::Signal {
             number,
             typed: false,
         } = self.next(at_most)
         {
-            // SAFETY: as said above.
-            unsafe { libc::kill(to, number) };
+            for process in to {
+                // SAFETY: as said above.
+                unsafe { libc::kill(*process, number) };
+            }
         }
     }
 }

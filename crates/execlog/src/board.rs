@@ -142,6 +142,12 @@ pub struct Board {
     pub lost_connections: AtomicU32,
     /// As above: files that it wrote and that are not here.
     pub lost_files: AtomicU32,
+    /// As above: files from which what no log tells was cut off.
+    pub cut_files: AtomicU32,
+    /// In a follower whose leader is elsewhere: children that were none any more, and were ended.
+    pub dropped_children: AtomicU32,
+    /// In a follower: 1 once a child has written to a file that its parent appends to.
+    pub shares_appended: AtomicU32,
     /// Files that were given to the follower that writes the log.
     pub given: AtomicU32,
     /// 1 while there is such a follower and it can take more files.

@@ -82,6 +82,8 @@ pub enum Notice {
     },
     /// The copy is none any more: the primary runs on unprotected.
     Dropped(String),
+    /// A process that the program has started has done something else here.
+    NotCopied,
     /// The program has ended by itself on the primary.
     Ended,
     /// The primary is gone.
@@ -112,6 +114,8 @@ pub struct Takeover {
     pub why_lost: Option<String>,
     /// Files that it was writing and that are not on this machine: it cannot write on.
     pub lost_files: u32,
+    /// Files to which the primary had appended what this machine's copy has not: that was undone.
+    pub cut_files: u32,
     pub took: Duration,
     /// Whether it can have a backup here.
     pub is_recorded: bool,
@@ -224,6 +228,8 @@ struct Backup<'a> {
     checkpoints: Checkpoints,
     heard: Instant,
     is_dropped: bool,
+    /// How many of the copy's children were.
+    dropped_children: u32,
     /// `None`: it may take over.
     catches_up: Option<CatchesUp>,
     /// The log is not kept any more.
@@ -280,6 +286,7 @@ impl<'a> Backup<'a> {
                     checkpoints: Checkpoints::new(options.checkpoint_every, from),
                     heard: Instant::now(),
                     is_dropped: false,
+                    dropped_children: 0,
                     catches_up: hello.runs.then(|| CatchesUp {
                         mark: None,
                         told: Instant::now(),
@@ -493,6 +500,12 @@ impl<'a> Backup<'a> {
             follower.let_log_go();
             say(Notice::LogDropped(keep));
         }
+        let children = follower.dropped_children();
+        if std::mem::replace(&mut self.dropped_children, children) != children {
+            self.channel.put(&ToPrimary::NotCopied);
+            let _ = self.channel.flush();
+            say(Notice::NotCopied);
+        }
         match follower.standing() {
             Of::Follows | Of::Leads { .. } => {}
             Of::Reported(report) => {
@@ -615,6 +628,7 @@ impl<'a> Backup<'a> {
             lost,
             why_lost,
             lost_files: follower.lost_files(),
+            cut_files: follower.cut_files(),
             took,
             is_recorded,
         };

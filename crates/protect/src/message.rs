@@ -92,6 +92,8 @@ pub enum ToPrimary {
     CatchesUp(Progress),
     /// From a backup that catches up: events replayed.
     Replayed(u64),
+    /// A process that the program has started has no copy any more.
+    NotCopied,
 }
 
 /// How far a backup is that catches up.

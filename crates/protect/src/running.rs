@@ -19,6 +19,8 @@
 //! While nobody protects the program the log is kept, and the [book](crate::book) is, for both must
 //! be whole for the next backup.
 
+mod background;
+
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd as _;
@@ -40,7 +42,7 @@ use crate::network;
 use crate::packet::{FIN, Packet, RST, SYN};
 use crate::queue::Queue;
 use crate::ship::Shipper;
-use crate::terms::{Next, Notice, Outcome, Rules, Taken, Terms, Unprotected};
+use crate::terms::{self, Next, Notice, Outcome, Rules, Taken, Terms, Unprotected};
 use crate::unread;
 use crate::wire::Arriving;
 
@@ -210,7 +212,11 @@ impl<'a> Running<'a> {
                 return outcome;
             }
             if let Some(ended) = ended {
-                return self.conclude(ended, say);
+                let outcome = self.conclude(ended, say);
+                if let Outcome::Ended(ended) = outcome {
+                    self.stay_with_the_others(ended, signals, say);
+                }
+                return outcome;
             }
             if self.channel.is_none() {
                 self.go_on_alone(say);
@@ -392,6 +398,9 @@ impl<'a> Running<'a> {
                 ToPrimary::Mark(mark) => acknowledged = Some(mark),
                 ToPrimary::Replaced => return Ok(Some(Said::Replaced)),
                 ToPrimary::Dropped(why) => said = Some(Said::Dropped(why)),
+                ToPrimary::NotCopied => {
+                    say(Notice::NotCopied(terms::NOT_COPIED.to_owned()));
+                }
                 ToPrimary::Ready
                 | ToPrimary::Refused { .. }
                 | ToPrimary::Status(_)
@@ -464,7 +473,10 @@ impl<'a> Running<'a> {
         if last.is_none() {
             let _ = self.let_go(held);
         }
-        let next = self.next();
+        let next = match why {
+            Unprotected::Background(_) => Next::Foreground,
+            _ => self.next(),
+        };
         if let Some(visitor) = self.begins.take().and_then(|begins| begins.visitor) {
             doors::refuse(visitor, "the backup was lost again at once", "");
         }
@@ -710,7 +722,8 @@ impl<'a> Running<'a> {
         let mut quiet = 0;
         while Instant::now() < deadline && quiet < 20 && self.channel.is_some() {
             let before = self.mark;
-            self.exchange(true, say);
+            // That the backup ends now is as it is to be.
+            self.exchange(true, &mut |_| ());
             let is_quiet = self.mark == before && self.held.is_empty();
             quiet = if is_quiet { quiet + 1 } else { 0 };
             self.wait();

@@ -67,6 +67,8 @@ pub enum Next {
     Deaf,
     /// None can be, until the program is started again: why.
     Restart(String),
+    /// As above, so that it stays in the foreground.
+    Foreground,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +81,12 @@ pub enum Unprotected {
     Silence(Duration),
     /// The log cannot be read.
     Log(String),
+    /// The process that was started has ended, and so many others run on.
+    Background(usize),
 }
+
+/// Of a process whose copy was ended: see [`Notice::NotCopied`].
+pub const NOT_COPIED: &str = "it has done something else on the backup than here";
 
 /// How it came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -42,6 +42,7 @@ mod pins;
 mod pools;
 mod protect;
 mod protect_moments;
+mod protect_programs;
 mod protect_trees;
 mod prune;
 #[path = "../../../crates/trace/tests/it/common/python.rs"]

@@ -28,6 +28,14 @@ pub fn of_running(notice: &terms::Notice) -> String {
                     format!("the backup was not heard for {} ms", silence.as_millis())
                 }
                 Unprotected::Log(why) => format!("its log cannot be sent: {why}"),
+                Unprotected::Background(others) => format!(
+                    "it has gone into the background: the process that was started has ended, and {others} {} on",
+                    if *others == 1 {
+                        "other runs"
+                    } else {
+                        "others run"
+                    }
+                ),
             };
             format!(
                 "Warning: the program runs on unprotected: {why}\n         {}\n",
@@ -77,6 +85,7 @@ fn what_next(next: &Next) -> String {
             at.rsplit_once(':').map_or(at.as_str(), |(_, port)| port)
         ),
         Next::Deaf => "Start it again under `hindcast protect run` when there is time; with --listen a new backup can be attached while it runs.".to_owned(),
+        Next::Foreground => "Start it again so that it stays in the foreground: redis-server --daemonize no, nginx -g 'daemon off;', lighttpd -D, memcached without -d.".to_owned(),
         Next::Restart(why) => format!(
             "Start it again under `hindcast protect run` when there is time: it can have no new backup, as {why}."
         ),
@@ -146,6 +155,10 @@ pub fn of_backup(notice: &backup::Notice) -> String {
         backup::Notice::Dropped(why) => format!(
             "Warning: the copy was dropped: {why}\n         The program runs on unprotected on the primary.\n"
         ),
+        backup::Notice::NotCopied => {
+            "Note: a process that the program has started has done something else here, and its copy was ended\n      Should it run at a takeover it is missing: for the program it was killed.\n"
+                .to_owned()
+        }
         backup::Notice::Ended => "Note: the program has ended by itself\n".to_owned(),
         backup::Notice::Lost(reason) => {
             let why = why_gone(reason);
@@ -177,6 +190,13 @@ fn took_over(takeover: &backup::Takeover) -> String {
             if files == 1 { "file" } else { "files" }
         ),
     };
+    let cut = match takeover.cut_files {
+        0 => String::new(),
+        files => format!(
+            "\n      What the primary had appended to {files} {} beyond what it had told was cut off again.",
+            if files == 1 { "file" } else { "files" }
+        ),
+    };
     let then = match takeover.is_recorded {
         true => "Give it a new backup: hindcast protect attach --at THIS:PORT --to BACKUP:PORT",
         false => {
@@ -184,7 +204,7 @@ fn took_over(takeover: &backup::Takeover) -> String {
         }
     };
     format!(
-        "Note: the program (pid {}) goes on here after {:.1} ms, with {connections}{lost}{files}\n      It is not protected any more. {then}\n",
+        "Note: the program (pid {}) goes on here after {:.1} ms, with {connections}{lost}{files}{cut}\n      It is not protected any more. {then}\n",
         takeover.pid,
         takeover.took.as_secs_f64() * 1000.0
     )

@@ -41,6 +41,11 @@ enum What {
         position: i64,
     },
     Socket(Socket),
+    /// One of a pair of sockets that are connected to each other: the number of the other one.
+    Paired {
+        other: RawFd,
+        socket: Socket,
+    },
     /// An end: of which pipe, and whether it is written to.
     Pipe {
         pipe: String,
@@ -92,6 +97,7 @@ pub fn of(process: libc::pid_t, recording: &Path) -> Result<Vec<Descriptor>, Not
     numbers.sort_unstable();
     let pidfd = pidfd(process)?;
     let mut found: Vec<(String, Descriptor)> = Vec::new();
+    let mut connected: Vec<(RawFd, OwnedFd)> = Vec::new();
     for number in numbers {
         let link = std::fs::read_link(format!("/proc/{process}/fd/{number}"))?;
         let link = link.to_string_lossy().into_owned();
@@ -104,7 +110,15 @@ pub fn of(process: libc::pid_t, recording: &Path) -> Result<Vec<Descriptor>, Not
             _ if number <= 2 && are_same((own, number), (process, number)) => What::Inherited,
             Some((_, descriptor)) => What::CopyOf(descriptor.number),
             None if link.starts_with("socket:") => {
-                What::Socket(Socket::of(&file_of(&pidfd, number)?)?)
+                let file = file_of(&pidfd, number)?;
+                let socket = Socket::of(&file)?;
+                match socket::is_connected(&file) {
+                    false => What::Socket(socket),
+                    true => {
+                        connected.push((number, file));
+                        What::Paired { other: -1, socket }
+                    }
+                }
             }
             None => what(&link, &text, recording).ok_or_else(|| Unfit::Descriptor(link.clone()))?,
         };
@@ -116,12 +130,35 @@ pub fn of(process: libc::pid_t, recording: &Path) -> Result<Vec<Descriptor>, Not
         };
         found.push((link, descriptor));
     }
-    let found: Vec<Descriptor> = found
+    let mut found: Vec<Descriptor> = found
         .into_iter()
         .map(|(_, descriptor)| descriptor)
         .collect();
+    find_others(&mut found, &connected)?;
     are_members_there(process, &found)?;
     Ok(found)
+}
+
+/// Which of the connected sockets is connected to which.
+fn find_others(found: &mut [Descriptor], connected: &[(RawFd, OwnedFd)]) -> Result<(), NotTaken> {
+    for descriptor in found {
+        let What::Paired { other, .. } = &mut descriptor.what else {
+            continue;
+        };
+        let own = connected
+            .iter()
+            .find(|(number, _)| *number == descriptor.number);
+        let (_, own) = own.ok_or(io::Error::from(io::ErrorKind::NotFound))?;
+        let their = connected
+            .iter()
+            .filter(|(number, _)| *number != descriptor.number);
+        let their = their
+            .into_iter()
+            .find(|(_, file)| socket::are_a_pair(own, file));
+        let what = "a connected socket whose other end it has not".to_owned();
+        *other = their.ok_or(NotTaken::from(Unfit::Descriptor(what)))?.0;
+    }
+    Ok(())
 }
 
 /// A set may watch what has no number any more, or had this one before another got it.
@@ -251,6 +288,7 @@ pub fn make(all: &[Descriptor], recording: &Path) -> io::Result<Opened> {
         ..Opened::default()
     };
     let mut pipes: Vec<(&str, [OwnedFd; 2])> = Vec::new();
+    let mut pairs: Vec<(RawFd, [OwnedFd; 2])> = Vec::new();
     for descriptor in all {
         let file = match &descriptor.what {
             What::Inherited => continue,
@@ -261,6 +299,17 @@ pub fn make(all: &[Descriptor], recording: &Path) -> io::Result<Opened> {
                 let made = pipes.iter().find(|(known, _)| known == pipe);
                 let (_, ends) = made.ok_or(io::ErrorKind::NotFound)?;
                 ends[usize::from(*is_written)].try_clone()?
+            }
+            What::Paired { other, socket } => {
+                let first = descriptor.number.min(*other);
+                if pairs.iter().all(|(known, _)| *known != first) {
+                    pairs.push((first, socket.make_pair()?));
+                }
+                let made = pairs.iter().find(|(known, _)| *known == first);
+                let (_, ends) = made.ok_or(io::ErrorKind::NotFound)?;
+                let end = &ends[usize::from(descriptor.number != first)];
+                socket.set(end);
+                end.try_clone()?
             }
             What::CopyOf(number) => {
                 let known = opened.files.iter().find(|(_, known)| known == number);
@@ -341,7 +390,7 @@ fn new(what: &What, flags: i32, recording: &Path) -> io::Result<OwnedFd> {
             What::File { path, position } => {
                 open(&recording.join(path.as_path()), flags, *position)
             }
-            What::Inherited | What::CopyOf(_) | What::Pipe { .. } => {
+            What::Inherited | What::CopyOf(_) | What::Pipe { .. } | What::Paired { .. } => {
                 Err(io::ErrorKind::InvalidInput.into())
             }
         }

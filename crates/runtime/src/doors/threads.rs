@@ -637,6 +637,8 @@ fn end(thread: &mut Current) {
         }
         Mode::Off => {}
     }
+    // Before others are told: a checkpoint that knows of the end does without the log.
+    thread.reader.let_go();
     thread.show(State::Ended, Kind::ThreadEnd as u16);
     thread.writer.close();
     thread.ended.store(true, Ordering::Release);

@@ -26,7 +26,7 @@ use crate::functions::{self, Function};
 use crate::mechanism::divergence::{self, Actual};
 use crate::mechanism::flows::{self, Origin};
 use crate::mechanism::{
-    alone, echo, elsewhere, files, follow, heap, instructions, log, signals, sync,
+    alone, appended, echo, elsewhere, files, follow, heap, instructions, log, signals, sync,
 };
 use crate::probe;
 use crate::raw::{self, errno, set_errno};
@@ -71,6 +71,8 @@ pub struct Call<'a> {
     origin: Origin,
     /// The path that it was opened by; null: none.
     path: *const c_char,
+    /// Where that file ended, if it is one to which bytes are appended.
+    appends_from: u64,
     /// Who is at the other end of it, and how many bytes that is.
     peer: (*const u8, usize),
     /// The call may end because time has passed; once it has a result: it did.
@@ -117,6 +119,7 @@ impl<'a> Call<'a> {
             stand_for: files::Meaning::Is(files::Kind::File),
             origin: Origin::Other,
             path: std::ptr::null(),
+            appends_from: appended::UNKNOWN,
             peer: (std::ptr::null(), 0),
             timed: false,
             cached: false,

@@ -12,6 +12,7 @@ use hindcast_execlog::files::End;
 use hindcast_execlog::{Event, Text};
 
 use crate::functions::Function;
+use crate::mechanism::tree;
 use crate::state::log::Path;
 use crate::state::thread::{self, Current, Thread};
 use crate::state::{names, numbers, recording};
@@ -116,6 +117,9 @@ impl fmt::Display for Number {
 #[cold]
 pub fn diverged(thread: &Thread, expected: Option<Event<'static>>, actual: Actual<'_>) -> ! {
     thread.enter_system();
+    if tree::is_dispensable() {
+        tree::drop_out();
+    }
     report(ReportKind::Divergence, Some(thread), |report| {
         if let Some(event) = expected {
             describe(&mut report.expected, &event);

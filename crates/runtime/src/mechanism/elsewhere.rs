@@ -10,7 +10,8 @@
 //!   listening socket         bound, and listens from then on
 //!   pipe, event descriptor   gets what was written and not read
 //!   file                     opened without emptying it, and moved to the leader's offset; where
-//!                            that lies behind its end, writes fail from then on
+//!                            that lies behind its end, writes fail from then on; one that is
+//!                            appended to is [cut](appended) to what the log tells
 //! ```
 //!
 //! A child has its parent's descriptors, and counts what it moves itself. Where both have a
@@ -27,7 +28,7 @@ use hindcast_execlog::config::descriptors;
 use hindcast_execlog::handover::{Connection, GO};
 
 use super::flows::{self, COUNTED};
-use super::tree;
+use super::{appended, tree};
 use crate::functions::{self, Function};
 use crate::state::log::take_room;
 use crate::state::numbers::alone;
@@ -364,6 +365,8 @@ pub fn before_fork() {
 
 /// What this process inherited the parent puts in place: it counts its own.
 pub fn after_fork_in_child() {
+    appended::after_fork_in_child();
+    flows::set_talks(false);
     for entry in &MADE {
         match entry.what() {
             What::Event => entry.begin(What::Other, -1),
@@ -380,6 +383,7 @@ pub fn after_fork_in_child() {
 pub fn close(number: i32) {
     if let Some(entry) = made(number) {
         entry.begin(What::Other, -1);
+        appended::forget(number);
         raw::close(number);
     }
 }
@@ -404,11 +408,15 @@ pub fn told(function: Function, inputs: &[u64], result: i64) {
         return;
     };
     let second = inputs.get(1).copied().unwrap_or(0);
+    if entry.what() == What::Connection && flows::moves(function, inputs) {
+        flows::set_talks(true);
+    }
     match function {
         functions::LISTEN => entry.other.store(second.max(1) as i32, Ordering::Relaxed),
         functions::SHUTDOWN => {
             entry.shut.fetch_or(second as u32 + 1, Ordering::Relaxed);
         }
+        functions::FTRUNCATE => appended::forget(inputs[0] as i32),
         functions::LSEEK if entry.what() == What::File => {
             // SAFETY: numbers only.
             unsafe { syscall!(libc::SYS_lseek, inputs[0], result, libc::SEEK_SET) };
@@ -440,6 +448,10 @@ pub unsafe fn wrote(number: i32, bytes: *const u8, length: usize) {
             entry.taken.fetch_add(value, Ordering::Relaxed);
         }
         // SAFETY: the caller's promise.
+        What::File if appended::wrote(number) => {
+            entry.keep(unsafe { std::slice::from_raw_parts(bytes, length) })
+        }
+        // SAFETY: as above.
         What::End | What::Connection => {
             entry.keep(unsafe { std::slice::from_raw_parts(bytes, length) })
         }
@@ -602,6 +614,7 @@ fn fill(number: i32, entry: &Made) {
             if has_hole(number) {
                 fail_writes(number);
             }
+            cut_off(number, entry);
         }
         What::Event => {
             let value = entry.taken.load(Ordering::Relaxed);
@@ -622,6 +635,17 @@ fn fill(number: i32, entry: &Made) {
         }
         _ => {}
     }
+}
+
+/// What the leader has appended to a file beyond the log is not there for the one that goes on.
+fn cut_off(number: i32, entry: &Made) {
+    let written = entry.written.load(Ordering::Relaxed);
+    let ring = entry.ring.load(Ordering::Relaxed) as usize;
+    let kept = if ring == 0 { 0 } else { RING_BYTES as u64 };
+    appended::cut(number, (written, kept), |at| {
+        // SAFETY: a byte of the ring.
+        unsafe { *((ring + at as usize % RING_BYTES) as *const u8) }
+    });
 }
 
 /// Whether a file is written from a place on that lies behind its end: what the leader had written

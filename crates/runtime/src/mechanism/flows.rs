@@ -69,6 +69,18 @@ static ACCEPTED: AtomicI32 = AtomicI32::new(-1);
 /// There is something to be found in `FLOWS` that no log tells of.
 static UNTOLD: AtomicBool = AtomicBool::new(false);
 
+/// Clients talk to this process, as far as its log tells: it has moved something through a
+/// connection that was accepted.
+static TALKS: AtomicBool = AtomicBool::new(false);
+
+pub fn talks() -> bool {
+    TALKS.load(Ordering::Relaxed)
+}
+
+pub fn set_talks(talks: bool) {
+    TALKS.store(talks, Ordering::Relaxed);
+}
+
 fn flow(descriptor: i32) -> Option<&'static Flow> {
     FLOWS.get(usize::try_from(descriptor).ok()?)
 }
@@ -169,6 +181,11 @@ fn way(function: Function, inputs: &[u64]) -> Option<Way> {
         functions::SENDFILE => Way::Out(*inputs.get(1)? as i32),
         _ => return None,
     })
+}
+
+/// Whether a call moves bytes through a descriptor.
+pub fn moves(function: Function, inputs: &[u64]) -> bool {
+    way(function, inputs).is_some()
 }
 
 /// Whether a call leaves what it reads where it is, or moves bytes that its result does not count.

@@ -1,6 +1,7 @@
 //! How a step of the program is recorded or replayed, wherever it came in.
 
 pub mod alone;
+pub mod appended;
 pub mod call;
 pub mod checkpoint;
 pub mod detach;

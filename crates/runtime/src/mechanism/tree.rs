@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use hindcast_execlog::board::Member;
 
+use super::flows;
 use crate::state::mode::elsewhere;
 use crate::state::recording;
 use crate::{raw, syscall};
@@ -70,6 +71,27 @@ pub fn leaves(pid: u32) {
     if let Some(member) = member(pid) {
         member.pid.store(0, Ordering::Release);
     }
+}
+
+/// Whether the others can go on without this process, which is no copy any more: it is not the
+/// first, and no client talks to it. For the program it was killed, then.
+pub fn is_dispensable() -> bool {
+    elsewhere()
+        && crate::state::mode::mode() == crate::state::mode::Mode::Replay
+        && !recording::is_first_process()
+        && !flows::talks()
+}
+
+/// Ends this process, as [`is_dispensable`] says.
+#[cold]
+pub fn drop_out() -> ! {
+    if let Some(board) = recording::board() {
+        board.dropped_children.fetch_add(1, Ordering::AcqRel);
+    }
+    ends();
+    // SAFETY: to ourselves.
+    unsafe { syscall!(libc::SYS_kill, syscall!(libc::SYS_getpid), libc::SIGKILL) };
+    raw::exit_process(128 + libc::SIGKILL)
 }
 
 /// This process is about to end.

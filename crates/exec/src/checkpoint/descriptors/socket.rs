@@ -1,13 +1,12 @@
-//! A socket that is not connected: what it was made as, and what was set.
+//! A socket that is not connected, or one of a pair: what it was made as, and what was set.
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use serde::{Deserialize, Serialize};
 
 use super::owned;
-use crate::checkpoint::maps::Unfit;
 use crate::checkpoint::take::NotTaken;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,10 +94,6 @@ impl Socket {
         let kind = number(libc::SO_TYPE)?;
         let protocol = number(libc::SO_PROTOCOL)?;
         let name = |call| name_by(socket, call);
-        // One end of a pair is of no use without the other, which the kernel does not name.
-        if name(libc::getpeername).is_some() {
-            return Err(Unfit::Descriptor("a connected socket".to_owned()).into());
-        }
         let is_bound = |name: &Vec<u8>| match domain {
             libc::AF_INET | libc::AF_INET6 => name.get(2..4) != Some(&[0, 0]),
             libc::AF_UNIX => name.len() > 2,
@@ -151,8 +146,21 @@ impl Socket {
         unsafe { owned(libc::socket(self.domain, kind, self.protocol)) }
     }
 
-    pub fn make(&self) -> io::Result<OwnedFd> {
-        let socket = self.fresh()?;
+    /// Two of them that are connected to each other.
+    pub fn make_pair(&self) -> io::Result<[OwnedFd; 2]> {
+        let mut ends = [-1; 2];
+        let kind = self.kind | libc::SOCK_CLOEXEC;
+        // SAFETY: two fresh descriptors, owned from here on.
+        unsafe {
+            match libc::socketpair(self.domain, kind, self.protocol, ends.as_mut_ptr()) {
+                0 => Ok(ends.map(|end| OwnedFd::from_raw_fd(end))),
+                _ => Err(io::Error::last_os_error()),
+            }
+        }
+    }
+
+    /// Sets what was set.
+    pub fn set(&self, socket: &OwnedFd) {
         let file = socket.as_raw_fd();
         for set in &self.options {
             let length = set.value.len() as u32;
@@ -167,6 +175,12 @@ impl Socket {
                 )
             };
         }
+    }
+
+    pub fn make(&self) -> io::Result<OwnedFd> {
+        let socket = self.fresh()?;
+        let file = socket.as_raw_fd();
+        self.set(&socket);
         if let Some(name) = &self.name {
             // SAFETY: as the kernel has told it, with its length.
             let bound = unsafe { libc::bind(file, name.as_ptr().cast(), name.len() as u32) };
@@ -176,6 +190,38 @@ impl Socket {
             }
         }
         Ok(socket)
+    }
+}
+
+pub fn is_connected(socket: &OwnedFd) -> bool {
+    name_by(socket, libc::getpeername).is_some()
+}
+
+/// Whether what is sent to one comes to the other. Nothing is in them: what is to be there lies in
+/// the memory of the process, whose threads wait.
+pub fn are_a_pair(one: &OwnedFd, other: &OwnedFd) -> bool {
+    let waiting = || {
+        let mut bytes = 0i32;
+        // SAFETY: room for one number.
+        unsafe { libc::ioctl(other.as_raw_fd(), libc::FIONREAD, &raw mut bytes) };
+        bytes
+    };
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let mut byte = 0u8;
+    let room = (&raw mut byte).cast();
+    if waiting() != 0 {
+        return false;
+    }
+    // SAFETY: one byte, sent and taken out again.
+    unsafe {
+        if libc::send(one.as_raw_fd(), room, 1, flags) != 1 {
+            return false;
+        }
+        let is_there = waiting() != 0;
+        if is_there {
+            libc::recv(other.as_raw_fd(), room, 1, flags);
+        }
+        is_there
     }
 }
 

@@ -76,6 +76,8 @@ fn descriptors_are_made_as_they_were() {
     assert_eq!(texts(51), What::CopyOf(50));
     assert!(matches!(texts(52), What::Socket(_)));
     assert!(matches!(texts(53), What::Set(members) if members.len() == 1));
+    assert!(matches!(texts(54), What::Paired { other: 56, .. }));
+    assert!(matches!(texts(56), What::Paired { other: 54, .. }));
     let opened = make(&all, Path::new("/nowhere")).unwrap();
     // SAFETY: ends the child.
     unsafe {
@@ -86,6 +88,7 @@ fn descriptors_are_made_as_they_were() {
         let found = opened.files.iter().find(|(_, theirs)| *theirs == number);
         found.unwrap().0.try_clone().unwrap()
     };
+    assert!(socket::are_a_pair(&file(54), &file(56)), "as they were");
     let again = Socket::of(&file(52)).unwrap();
     assert_eq!(
         What::Socket(again),
@@ -138,6 +141,10 @@ unsafe fn child_with_descriptors(path: &Path) -> ! {
         place(libc::epoll_create1(0), 53);
         let mut event = libc::epoll_event { events: 1, u64: 99 };
         libc::epoll_ctl(53, libc::EPOLL_CTL_ADD, 52, &mut event);
+        let mut ends = [0i32; 2];
+        libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, ends.as_mut_ptr());
+        place(ends[0], 56);
+        place(ends[1], 54);
         libc::dup2(53, 60);
         loop {
             libc::pause();

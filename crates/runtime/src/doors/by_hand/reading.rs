@@ -147,6 +147,13 @@ pub unsafe fn open(running: &mut Call, call: SystemCall) -> isize {
             let is_alone = matches!(call.number, libc::SYS_open | libc::SYS_creat);
             let path = if is_alone { a } else { b };
             running.opened_file(result as i32, path as *const _);
+            running.opened_with(match call.number {
+                libc::SYS_open => b as i32,
+                libc::SYS_openat => c as i32,
+                // The kernel has just read them there.
+                libc::SYS_openat2 => *(c as *const u64) as i32,
+                _ => 0,
+            });
         }
         result
     }

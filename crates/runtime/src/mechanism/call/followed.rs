@@ -5,9 +5,9 @@ use hindcast_execlog::event::ResultClass;
 
 use super::{Call, fold};
 use crate::functions;
-use crate::mechanism::{elsewhere, flows, signals};
+use crate::mechanism::{appended, elsewhere, flows, signals};
 use crate::raw;
-use crate::state::mode::{Mode, elsewhere, follows, mode};
+use crate::state::mode::{Mode, elsewhere, follows, leads, mode};
 use crate::state::thread::Thread;
 
 /// Most that one call receives into the log.
@@ -52,10 +52,33 @@ impl Call<'_> {
             return elsewhere::make_pair(self.function, inputs, self.opened);
         }
         elsewhere::make(self.function, inputs, self.path, one);
+        appended::opened(one, self.appends_from);
         let (peer, length) = self.peer;
         if length != 0 {
             // SAFETY: the promise of `accepted`.
             unsafe { elsewhere::accepted_from(one, peer, length) };
+        }
+    }
+
+    /// The call has opened a file with these flags: where that ends is in the log of one that is
+    /// followed, if it is to be appended to.
+    pub fn opened_with(&mut self, flags: i32) {
+        if flags & libc::O_APPEND == 0 {
+            return;
+        }
+        const LENGTH: usize = size_of::<u64>();
+        let is_told = match self.recording {
+            true => leads(),
+            false => self.outs.len() == LENGTH,
+        };
+        if is_told {
+            let mut end = match self.recording {
+                true => appended::end_of(self.opened[0]),
+                false => appended::UNKNOWN,
+            };
+            // SAFETY: a value of ours.
+            unsafe { self.out_value(&raw mut end) };
+            self.appends_from = end;
         }
     }
 

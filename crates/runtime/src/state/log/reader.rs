@@ -56,6 +56,21 @@ impl Growing {
 }
 
 impl Window {
+    const NONE: Window = Window {
+        address: 0,
+        length: 0,
+    };
+
+    /// In its place there are zeros, of no file.
+    fn forget(self) {
+        if self.length != 0 {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            // SAFETY: a mapping of this reader's, in which nothing is looked for any more.
+            let _ =
+                unsafe { raw::map_at(self.address, self.length, libc::PROT_READ, flags, -1, 0) };
+        }
+    }
+
     fn unmap(self) {
         // SAFETY: a mapping of this reader's, of which nothing is used any more.
         unsafe { syscall!(libc::SYS_munmap, self.address, self.length) };
@@ -172,10 +187,7 @@ impl Reader {
         *self = Reader {
             growing: Some(Growing {
                 header,
-                window: Window {
-                    address: 0,
-                    length: 0,
-                },
+                window: Window::NONE,
                 before: None,
                 thread,
             }),
@@ -282,6 +294,23 @@ impl Reader {
     /// Has the debugger stop just before the event of this number.
     pub fn stop_before(&mut self, event: u64) {
         self.break_at = event;
+    }
+
+    /// The thread is over: a growing log is not looked at any more. Other threads may look at how
+    /// far it was read just now, and find nothing.
+    pub fn let_go(&mut self) {
+        let Some(growing) = &mut self.growing else {
+            return;
+        };
+        self.log = &[];
+        let header = Window {
+            address: std::ptr::from_ref(growing.header) as usize,
+            length: PAGE,
+        };
+        let window = std::mem::replace(&mut growing.window, Window::NONE);
+        for unused in [Some(header), Some(window), growing.before.take()] {
+            unused.into_iter().for_each(Window::forget);
+        }
     }
 
     /// Whether it stops before the next one.
