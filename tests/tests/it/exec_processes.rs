@@ -59,6 +59,7 @@ programs! {
     process_shell, [], 0;
     process_daemon, [], 0;
     process_threads, [], 0;
+    process_semaphore, [], 0;
 }
 
 /// Programs with a test of their own below, or in another file.

@@ -63,9 +63,7 @@ fn replay(thread: &mut Current, semaphore: *mut sem_t, function: &'static str) -
 
 /// Waits for real, and logs how that ended where the process is recorded.
 fn really(thread: &mut Current, semaphore: *mut sem_t, mut real: impl FnMut() -> c_int) -> c_int {
-    let mut value = 0;
-    unsafe { real!(sem_getvalue: fn(*mut sem_t, *mut c_int) -> c_int)(semaphore, &raw mut value) };
-    if value <= 0 {
+    if value_of(semaphore) <= 0 {
         alone::waits(thread);
     }
     let mut result = waiting(thread, &mut real);
@@ -101,22 +99,47 @@ pub unsafe extern "C" fn sem_post(semaphore: *mut sem_t) -> c_int {
     let Some(thread) = &mut thread::enter() else {
         return unsafe { real(semaphore) };
     };
-    if mode() == Mode::Replay {
-        let step = Step::new("sem_post", semaphore).recorded_after();
-        if let Outcome::Fails(_) = await_turn(thread, step) {
-            unexpected(thread, step);
-        }
-    }
-    if mode() == Mode::Record {
-        record(thread, semaphore as u64);
-    }
-    // A value that is too large already is the same in both runs: it is counted in the same order.
-    let result = unsafe { real(semaphore) };
-    if mode() == Mode::Replay {
-        publish(thread);
+    let step = Step::new("sem_post", semaphore).recorded_after();
+    let mut result = 0;
+    match mode() {
+        Mode::Replay => match await_turn(thread, step) {
+            Outcome::Acquires => {
+                // What the log says has come of it: other processes may have left another value
+                // in one that they share.
+                unsafe { real(semaphore) };
+                publish(thread);
+            }
+            Outcome::Fails(code) => {
+                set_errno(code);
+                result = -1;
+            }
+            Outcome::GoesOn => result = post(thread, semaphore),
+        },
+        _ => result = post(thread, semaphore),
     }
     signals::leave(thread);
     result
+}
+
+/// For real, and logs it where the process is recorded.
+fn post(thread: &mut Current, semaphore: *mut sem_t) -> c_int {
+    let real = real!(sem_post: fn(*mut sem_t) -> c_int);
+    if mode() != Mode::Record {
+        return unsafe { real(semaphore) };
+    }
+    if value_of(semaphore) == c_int::MAX {
+        record_failure(thread, libc::EOVERFLOW);
+        set_errno(libc::EOVERFLOW);
+        return -1;
+    }
+    record(thread, semaphore as u64);
+    unsafe { real(semaphore) }
+}
+
+fn value_of(semaphore: *mut sem_t) -> c_int {
+    let mut value = 0;
+    unsafe { real!(sem_getvalue: fn(*mut sem_t, *mut c_int) -> c_int)(semaphore, &raw mut value) };
+    value
 }
 
 /// The value depends on what other threads have come to, so it is logged.
