@@ -382,6 +382,9 @@ impl<'a> Backup<'a> {
         if let Some(mark) = last.filter(|_| taken.is_ok() && !is_behind) {
             self.channel.put(&ToPrimary::Mark(mark));
         }
+        if arrived.contains(&ToBackup::Alive) {
+            self.channel.put(&ToPrimary::Alive);
+        }
         let flushed = self.channel.flush();
         for message in arrived {
             match self.work_on(message, say) {

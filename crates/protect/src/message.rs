@@ -94,6 +94,8 @@ pub enum ToPrimary {
     Replayed(u64),
     /// A process that the program has started has no copy any more.
     NotCopied,
+    /// To [`ToBackup::Alive`]: so is the backup.
+    Alive,
 }
 
 /// How far a backup is that catches up.

@@ -401,7 +401,8 @@ impl<'a> Running<'a> {
                 ToPrimary::NotCopied => {
                     say(Notice::NotCopied(terms::NOT_COPIED.to_owned()));
                 }
-                ToPrimary::Ready
+                ToPrimary::Alive
+                | ToPrimary::Ready
                 | ToPrimary::Refused { .. }
                 | ToPrimary::Status(_)
                 | ToPrimary::CatchesUp(_)

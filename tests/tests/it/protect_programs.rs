@@ -153,6 +153,29 @@ fn a_checkpoint_of_a_program_with_a_thread_for_each_connection_is_begun_at() {
     }
 }
 
+/// A program that nobody asks anything writes nothing to its log: the backup is heard all the same.
+#[test]
+fn a_quiet_program_stays_protected() {
+    if !Network::is_possible() {
+        return;
+    }
+    let port = PORT.to_string();
+    let server = ["/usr/bin/python3", "-c", THREADS, &port];
+    let options = ["--alone-after", "3s"];
+    let mut pair = Pair::with("protect-quiet", &options, &server, |_| ());
+    let stream = elsewhere(&pair.network, || connected(at()));
+    let mut client = Counting(BufReader::new(stream), 0);
+    client.ask("kept", 10);
+    std::thread::sleep(Duration::from_secs(4));
+    client.ask("kept", 10);
+    let said = pair.primary.stderr();
+    assert!(!said.contains("not heard"), "{said}");
+    pair.lose(Loss::Program);
+    client.ask("kept", 10);
+    pair.wait_until_backup_says("goes on here after");
+    has_gone_on(&pair.backup);
+}
+
 /// As distributions configure servers: the process that was started ends at once. The service is
 /// there as long as its processes are, and it is said that nothing protects it, and what to do.
 #[test]
