@@ -7,6 +7,7 @@ use hindcast_exec::checkpoint::Checkpoint;
 use hindcast_exec::recording::Recording;
 use hindcast_exec::report::Report;
 use hindcast_execlog::board::ReportKind;
+use hindcast_execlog::files::is_first;
 
 use crate::channel::Channel;
 use crate::doors::{self, Hello, Visit};
@@ -85,6 +86,13 @@ pub fn refuse(visit: Visit) {
 /// What the follower has reported.
 pub fn why(report: &Report) -> String {
     let place = format!("thread {}, event {}", report.thread, report.event);
+    let place = match is_first(&report.process) {
+        true => place,
+        false => format!(
+            "{} (a process that the program has started), {place}",
+            report.process
+        ),
+    };
     match report.kind {
         ReportKind::Divergence => format!(
             "at {place} it did {} where the log has {}",

@@ -27,6 +27,7 @@ use crate::checkpoints::Checkpoints;
 use crate::connections;
 use crate::doors::{self, Doors, Hello, Visit};
 use crate::error::{ProtectError, in_one_line, system};
+use crate::lag::Lag;
 use crate::message::{Standing, Status, ToBackup, ToPrimary};
 use crate::network::{self, Rule};
 use crate::packet::Packet;
@@ -50,6 +51,8 @@ pub struct BackupOptions {
     pub again: bool,
     /// How far apart checkpoints of the copy are taken; zero: none are.
     pub checkpoint_every: Duration,
+    /// How far the copy may be behind before answers wait for it; zero: they never do.
+    pub lag: Duration,
 }
 
 /// What is worth saying.
@@ -226,6 +229,7 @@ struct Backup<'a> {
     book: Book,
     follower: Option<Follower>,
     checkpoints: Checkpoints,
+    lag: Lag,
     heard: Instant,
     is_dropped: bool,
     /// How many of the copy's children were.
@@ -284,6 +288,7 @@ impl<'a> Backup<'a> {
                     book: Book::default(),
                     follower: None,
                     checkpoints: Checkpoints::new(options.checkpoint_every, from),
+                    lag: Lag::new(options.lag),
                     heard: Instant::now(),
                     is_dropped: false,
                     dropped_children: 0,
@@ -379,8 +384,10 @@ impl<'a> Backup<'a> {
             self.heard = looked;
         }
         let is_behind = self.catches_up.is_some() && !arrived.contains(&ToBackup::Holds);
-        if let Some(mark) = last.filter(|_| taken.is_ok() && !is_behind) {
-            self.channel.put(&ToPrimary::Mark(mark));
+        self.lag.came(last.filter(|_| taken.is_ok() && !is_behind));
+        let follower = self.follower.as_ref().filter(|_| !self.is_dropped);
+        if let Some(word) = self.lag.look(follower, self.store.events()) {
+            self.channel.put(&word);
         }
         if arrived.contains(&ToBackup::Alive) {
             self.channel.put(&ToPrimary::Alive);

@@ -36,6 +36,7 @@ pub mod hole;
 pub mod introduce;
 pub mod join;
 pub mod key;
+mod lag;
 pub mod message;
 pub mod network;
 pub mod packet;

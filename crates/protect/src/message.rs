@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::book::Entry;
 
 /// Of this crate's messages. Both ends must be the same.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// How often a primary says at least that it is there.
 pub const ALIVE_EVERY: Duration = Duration::from_millis(20);

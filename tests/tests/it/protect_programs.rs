@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hindcast_tests::network::{End, Network};
 use hindcast_tests::wait_for;
 
-use crate::checked_clients::{OfLighttpd, OfRedis, connected};
+use crate::checked_clients::{OfLighttpd, OfMemcached, OfRedis, connected};
 use crate::protect::{
     Loss, PORT, Pair, at, backup_at, elsewhere, has_gone_on, program_of, with_pages,
 };
@@ -174,6 +175,54 @@ fn a_quiet_program_stays_protected() {
     client.ask("kept", 10);
     pair.wait_until_backup_says("goes on here after");
     has_gone_on(&pair.backup);
+}
+
+/// The process of this name that this one has made, or one that it has.
+fn of_name(process: i32, name: &str) -> Option<i32> {
+    let comm = std::fs::read_to_string(format!("/proc/{process}/comm")).ok()?;
+    if comm.trim_end() == name {
+        return Some(process);
+    }
+    let children = format!("/proc/{process}/task/{process}/children");
+    let children = std::fs::read_to_string(children).ok()?;
+    let mut children = children.split_whitespace();
+    children.find_map(|child| of_name(child.parse().ok()?, name))
+}
+
+/// A copy that has a fifth of a processor: clients wait for it while all is well, and not when the
+/// primary is lost.
+#[test]
+fn a_copy_that_is_slow_is_waited_for() {
+    if !Network::is_possible() {
+        return;
+    }
+    let mut pair = Pair::start("protect-slow", &crate::protect::MEMCACHED);
+    let clients = pair.clients::<OfMemcached>();
+    clients.wait_for_more(100);
+    let copy = of_name(pair.backup.pid() as i32, "memcached").expect("there is a copy");
+    let slows = AtomicBool::new(true);
+    let took = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while slows.load(Ordering::Relaxed) {
+                for (signal, time) in [(libc::SIGSTOP, 16), (libc::SIGCONT, 4)] {
+                    // SAFETY: a process of this test's.
+                    unsafe { libc::kill(copy, signal) };
+                    std::thread::sleep(Duration::from_millis(time));
+                }
+            }
+        });
+        std::thread::sleep(Duration::from_secs(5));
+        pair.lose(Loss::Program);
+        pair.wait_until_backup_says("goes on here after");
+        slows.store(false, Ordering::Relaxed);
+        let said = pair.backup.stderr();
+        let (_, rest) = said.split_once("goes on here after ").expect("it does");
+        let took = rest.split(' ').next().and_then(|took| took.parse().ok());
+        took.unwrap_or(f64::MAX)
+    });
+    clients.wait_for_more(100);
+    clients.end();
+    assert!(took < 2000.0, "it was {took} ms behind");
 }
 
 /// As distributions configure servers: the process that was started ends at once. The service is

@@ -90,6 +90,10 @@ pub struct BackupArgs {
     /// program go on here a new backup begins there. 0s: none
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "60s")]
     pub checkpoint_every: Duration,
+    /// How far the copy may be behind the program: when it is further, answers wait for it, and the
+    /// program does no more than the copy can follow. 0s: they never wait
+    #[arg(long, value_name = "TIME", value_parser = span, default_value = "500ms")]
+    pub lag: Duration,
     #[command(flatten)]
     pub terms: TermsArgs,
     /// The device that gets the address; without it the one through which the primary comes

@@ -67,6 +67,7 @@ fn stand_by(args: BackupArgs) -> Result<Exit, CliError> {
         detect: args.detect,
         again: args.again,
         checkpoint_every: args.checkpoint_every,
+        lag: args.lag,
     };
     let outcome = backup::run(&options, &mut |notice| {
         eprint!("{}", render::of_backup(&notice))

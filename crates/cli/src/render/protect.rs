@@ -20,28 +20,7 @@ pub fn of_running(notice: &terms::Notice) -> String {
             "Note: the program (pid {pid}) is protected: clients talk to {} ({device}), and {by} goes on if this machine is lost\n",
             address.ip
         ),
-        terms::Notice::Unprotected { why, next } => {
-            let why = match why {
-                Unprotected::BackupEnded => "the backup has ended".to_owned(),
-                Unprotected::Dropped(why) => format!("the copy on the backup was dropped: {why}"),
-                Unprotected::Silence(silence) => {
-                    format!("the backup was not heard for {} ms", silence.as_millis())
-                }
-                Unprotected::Log(why) => format!("its log cannot be sent: {why}"),
-                Unprotected::Background(others) => format!(
-                    "it has gone into the background: the process that was started has ended, and {others} {} on",
-                    if *others == 1 {
-                        "other runs"
-                    } else {
-                        "others run"
-                    }
-                ),
-            };
-            format!(
-                "Warning: the program runs on unprotected: {why}\n         {}\n",
-                what_next(next)
-            )
-        }
+        terms::Notice::Unprotected { why, next } => unprotected(why, next),
         terms::Notice::CatchesUp(to) => format!(
             "Note: {to} is given the log, and catches up; until it has, the program is unprotected\n"
         ),
@@ -77,6 +56,36 @@ pub fn of_running(notice: &terms::Notice) -> String {
         ),
     }
 }
+
+fn unprotected(why: &Unprotected, next: &Next) -> String {
+    let said = match why {
+        Unprotected::BackupEnded => "the backup has ended".to_owned(),
+        Unprotected::Dropped(why) => format!("the copy on the backup was dropped: {why}"),
+        Unprotected::Silence(silence) => {
+            format!("the backup was not heard for {} ms", silence.as_millis())
+        }
+        Unprotected::Log(why) => format!("its log cannot be sent: {why}"),
+        Unprotected::Background(others) => format!(
+            "it has gone into the background: the process that was started has ended, and {others} {} on",
+            if *others == 1 {
+                "other runs"
+            } else {
+                "others run"
+            }
+        ),
+    };
+    format!(
+        "Warning: the program runs on unprotected: {}\n         {}\n{}",
+        said,
+        what_next(next),
+        match why {
+            Unprotected::Dropped(_) => DROPPED_AGAIN,
+            _ => "",
+        }
+    )
+}
+
+const DROPPED_AGAIN: &str = "         Where that is dropped as well, threads of the program change memory that they share without locks, as those of node and java do: it cannot be protected.\n";
 
 fn what_next(next: &Next) -> String {
     match next {
@@ -271,6 +280,18 @@ pub fn status(status: &Status) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copy_that_is_dropped_has_a_reason_and_something_to_do() {
+        let dropped = of_running(&terms::Notice::Unprotected {
+            why: Unprotected::Dropped("at thread 2, event 22".to_owned()),
+            next: Next::Attach {
+                at: "10.0.0.2:7401".to_owned(),
+            },
+        });
+        assert!(dropped.contains("--at HOST:7401"), "{dropped}");
+        assert!(dropped.contains("without locks"), "{dropped}");
+    }
 
     #[test]
     fn a_status_says_what_is_known() {
