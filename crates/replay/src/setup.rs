@@ -147,6 +147,12 @@ pub fn asks_catalog(statement: &Statement) -> bool {
     statement.kind == Kind::Select && sets_up(statement)
 }
 
+/// Whether a statement asks the catalog, or shows a setting, which Rails does in the midst of
+/// whichever transaction is the first on its connection.
+pub fn asks_aside(statement: &Statement) -> bool {
+    statement.kind == Kind::Show || asks_catalog(statement)
+}
+
 /// Whether a statement asks nothing but whether the server is there, as pools do: `SELECT 1`.
 pub fn asks_nothing(statement: &Statement) -> bool {
     static CONSTANT: LazyLock<Regex> = LazyLock::new(|| regex(r"^select \$\d+(?: as \w+)?$"));

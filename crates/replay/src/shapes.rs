@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use hindcast_trace::{Shape, ShapeId, Trace};
 use hindcast_wire::sql::{self, Dialect, Kind, Script, Statement};
 
-use crate::setup::{asks_catalog, asks_nothing, sets_up};
+use crate::setup::{asks_aside, asks_catalog, asks_nothing, sets_up};
 pub use writes::{Writes, targets};
 
 /// What is known about a kind of transaction from its statements.
@@ -208,7 +208,8 @@ impl Shapes {
 
     /// Which statements may come for more or for less where the transaction is served.
     fn note_lookups(&mut self, shape: ShapeId, statements: &[Statement]) {
-        let of_driver = |one: &Statement| !self.define && asks_catalog(one);
+        let is_known = |one: &Statement| !self.define || one.kind == Kind::Show;
+        let of_driver = |one: &Statement| is_known(one) && asks_aside(one);
         let reads_only = are_reads(statements);
         let moves = |one: &Statement| reads_only && one.takes_snapshot && only_reads(one);
         let hash = |one: &Statement| one.fingerprint.hash;

@@ -18,7 +18,7 @@ use super::own::Own;
 use super::plan::{Plan, Split, Step};
 use super::transaction::{Kind, Open};
 use super::{Advance, Code, Context, Holder, Next, Session, Unplanned};
-use crate::setup::asks_catalog;
+use crate::setup::asks_aside;
 use crate::shapes::only_reads;
 use crate::transaction::{Ask, Claim, Stop};
 use crate::transcript::Transcript;
@@ -302,7 +302,7 @@ impl Holder {
             if let Some(open) = &mut self.transaction {
                 // What a driver asks for itself is no part of what is served.
                 let is_part =
-                    open.claim().is_some() || !message.statement().is_some_and(asks_catalog);
+                    open.claim().is_some() || !message.statement().is_some_and(asks_aside);
                 open.note_sent(is_part.then_some(tag), batch.named);
             }
         }

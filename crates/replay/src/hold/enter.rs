@@ -13,7 +13,7 @@ use super::pins::Pins;
 use super::plan::{Plan, Step};
 use super::transaction::{Kind, Open};
 use super::{Code, Context, Holder, Unplanned};
-use crate::setup::{asks_catalog, sets_up};
+use crate::setup::{asks_aside, asks_catalog, sets_up};
 use crate::shapes::only_reads;
 use crate::transaction::{Ask, Claim, Opening};
 
@@ -44,7 +44,9 @@ impl Holder {
         }
         let Some(opening) = statements.iter().find(|one| one.takes_snapshot) else {
             if let Some(open) = &mut self.transaction {
-                open.note_sent(sent, named);
+                // What a driver asks for itself is no part of what is served.
+                let is_part = !matches!(statements, [only] if asks_aside(only));
+                open.note_sent(sent.filter(|_| is_part), named);
             }
             return Ok(None);
         };

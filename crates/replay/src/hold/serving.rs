@@ -10,7 +10,7 @@ use hindcast_wire::{Status, Wires};
 use super::plan::Plan;
 use super::served::{Asked, Progress, Served};
 use super::{Advance, Context, Holder, Next, Session, Unplanned};
-use crate::setup::asks_catalog;
+use crate::setup::asks_aside;
 use crate::shapes::only_reads;
 
 impl Holder {
@@ -95,7 +95,7 @@ impl Holder {
     /// comes, if it asks for something else.
     fn lookup(&mut self, frame: &Frame) -> Option<Lookup> {
         let hash = |one: &Statement| {
-            let of_driver = asks_catalog(one);
+            let of_driver = asks_aside(one);
             let reads = one.takes_snapshot && only_reads(one);
             (of_driver || reads).then_some(Asked {
                 hash: one.fingerprint.hash,

@@ -24,6 +24,7 @@ mod savepoints;
 mod served;
 mod server;
 mod session;
+mod settings;
 mod simple;
 mod stopped;
 mod withheld;
