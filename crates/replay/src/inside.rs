@@ -56,8 +56,10 @@ pub struct Inside {
     pub connections: usize,
     /// When it listened first, elsewhere than its clients named it.
     elsewhere: OnceLock<Instant>,
-    /// Of the gate's socket, and of PHP's sessions.
-    _folders: [tempfile::TempDir; 2],
+    /// Of files of caches: where, and from when on the service is replayed.
+    files: OsString,
+    /// Of the gate's socket, of PHP's sessions, and of caches.
+    _folders: [tempfile::TempDir; 3],
 }
 
 impl Inside {
@@ -75,9 +77,12 @@ impl Inside {
         redirect.may_leave = launch.outbound == Outbound::Live;
         let board = Arc::new(SharedBoard::make(Purpose::Replay, &redirect)?);
         let (listeners, folder) = gates.into_parts();
-        let sessions = sessions_folder()?;
+        let sessions = shared_folder(0o1733)?;
         let path = sessions.path().as_os_str().as_bytes();
         board.sessions().keep_in(path, begins);
+        let caches = shared_folder(0o1777)?;
+        let mut files = caches.path().as_os_str().to_owned();
+        files.push(format!(":{begins}"));
         let turns = Arc::new(Turns::new(&board));
         others.serve(&turns, monitor);
         let inside = Self {
@@ -88,7 +93,8 @@ impl Inside {
             launch,
             connections: 0,
             elsewhere: OnceLock::new(),
-            _folders: [folder, sessions],
+            files,
+            _folders: [folder, sessions, caches],
         };
         Ok((inside, listeners))
     }
@@ -131,6 +137,7 @@ impl Inside {
             "HINDCAST_POOL".to_owned(),
             self.connections.to_string().into(),
         ));
+        all.push(("HINDCAST_FILES".to_owned(), self.files.clone()));
         all
     }
 
@@ -195,11 +202,11 @@ impl Inside {
     }
 }
 
-/// For files of PHP's sessions. A service may have become another user, or several: each of them
-/// can make files in it that the others cannot read.
-fn sessions_folder() -> io::Result<tempfile::TempDir> {
+/// For files of a service, which may have become another user, or several: each of them can make
+/// files in it that the others cannot remove.
+fn shared_folder(mode: u32) -> io::Result<tempfile::TempDir> {
     let folder = socket_folder()?;
-    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o1733))?;
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(mode))?;
     Ok(folder)
 }
 

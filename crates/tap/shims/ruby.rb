@@ -8,6 +8,8 @@ module HindcastTurns
   KEY = 32
   # How many connections a pool has to have room for; 0: as many as the service wants.
   CONNECTIONS = ENV["HINDCAST_POOL"].to_i
+  # A folder of the replay's, and when the replayed period begins, in microseconds since 1970.
+  FILES, UNTIL = ENV["HINDCAST_FILES"]&.match(/\A(.+):(-?\d+)\z/)&.captures
   # Of a thread: the request that it works on, and the generator that this has there.
   Turn = Struct.new(:request, :generator)
 
@@ -114,6 +116,13 @@ module HindcastTurns
     def hold(*)
       @max_size = [@max_size, CONNECTIONS].max
       super
+    end
+  end
+
+  # Of Rails' caches in files: those that the recorded service has put there are from later.
+  module Files
+    def cache_path
+      @hindcast_path ||= HindcastTurns.own_folder(super)
     end
   end
 
@@ -226,6 +235,28 @@ module HindcastTurns
       end
     end
 
+    # The replay's, in the place of a folder of a cache, with what that had before the replayed period.
+    def own_folder(path)
+      %w[digest fileutils tmpdir].each { |library| require library }
+      own = File.join(FILES, Digest::SHA256.hexdigest(File.expand_path(path)))
+      return own if Dir.exist?(own)
+
+      made = Dir.mktmpdir("cache", FILES)
+      Dir.glob("[0-9A-F][0-9A-F][0-9A-F]/**/*", base: path).each do |name|
+        from = File.join(path, name)
+        next unless File.file?(from) && File.mtime(from).to_r * 1_000_000 < UNTIL.to_i
+
+        FileUtils.mkdir_p(File.dirname(File.join(made, name)))
+        FileUtils.cp(from, File.join(made, name), preserve: true)
+      end
+      # Several processes may come at a time: one has it.
+      File.rename(made, own)
+      own
+    rescue SystemCallError
+      FileUtils.rm_rf(made) if made
+      Dir.exist?(own) ? own : path
+    end
+
     def pin
       ::Kernel.singleton_class.prepend(Numbers)
       ::Object.include(Numbers.dup.tap { |numbers| numbers.module_eval { private :rand, :srand } })
@@ -276,19 +307,29 @@ module HindcastTurns
     end
   end
 
-  # A thread of Ruby may change the thread it runs on where it is asked for.
-  if RUBY_ENGINE == "ruby" && ENV["RUBY_MN_THREADS"] != "1"
-    WATCH = TracePoint.new(:end) do |point|
-      if Module.instance_method(:name).bind(point.self).call == "Puma::Server"
-        WATCH.disable
-        if HindcastTurns.begin
-          HindcastTurns.pin
-          ::Puma::Server.prepend(Server)
-          ::Puma::ThreadPool.prepend(Workers)
-        end
+  # Calls a block with a class, when it has been loaded.
+  def self.watch(name)
+    watch = TracePoint.new(:end) do |point|
+      if Module.instance_method(:name).bind(point.self).call == name
+        watch.disable
+        yield point.self
       end
     end
-    WATCH.enable
+    watch.enable
+  end
+
+  # An application may put something into its caches while it starts.
+  watch("ActiveSupport::Cache::FileStore") { |store| store.prepend(Files) } if FILES
+
+  # A thread of Ruby may change the thread it runs on where it is asked for.
+  if RUBY_ENGINE == "ruby" && ENV["RUBY_MN_THREADS"] != "1"
+    watch("Puma::Server") do |server|
+      if HindcastTurns.begin
+        HindcastTurns.pin
+        server.prepend(Server)
+        ::Puma::ThreadPool.prepend(Workers)
+      end
+    end
     # What was drawn at the start is drawn again.
     ::Random.srand(HindcastTurns.seed)
   end

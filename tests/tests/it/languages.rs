@@ -181,6 +181,35 @@ fn who_fills_a_cache_reads_what_it_did_besides_in_ruby() {
     is_the_same_if_filled("first-ruby", &["ruby", "first.rb"], &[]);
 }
 
+/// What the recorded service has put into it is still there.
+#[test]
+fn files_of_a_cache_are_a_replays_own_in_ruby() {
+    let stage = Stage::new("kept-files", "");
+    let service = format!(
+        "exec ruby {} {}",
+        repository("tests/services/kept.rb").display(),
+        stage.service_port
+    );
+    let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
+    command
+        .arg(stage.trace())
+        .args(["--", "sh", "-c", &service])
+        .env("DATABASE_URL", stage.database_url())
+        .env("KEPT", stage.folder().join("kept"));
+    let mut recorder = Process::start("record", command, stage.folder());
+    recorder.wait_until_it_listens(stage.service_port);
+    for found in ["false ", "true "] {
+        let mut client = Client::new(format!("127.0.0.1:{}", stage.service_port));
+        let answer = client.send("GET", "/", None).unwrap().text();
+        assert!(answer.starts_with(found), "{answer}");
+    }
+    recorder.interrupt().assert_code(0);
+    for _ in 0..2 {
+        let replayed = super::inside::replay(&stage, &[]).assert_code(0).stdout;
+        assert!(replayed.contains("faithful"), "{replayed}");
+    }
+}
+
 #[test]
 fn who_fills_a_cache_reads_what_it_did_besides_in_perl() {
     is_the_same_if_filled("first-perl", &["perl", "first.pl"], &[]);

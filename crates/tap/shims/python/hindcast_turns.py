@@ -18,6 +18,7 @@ import threading
 import zlib
 from contextvars import ContextVar
 
+import hindcast_files
 import hindcast_pools
 import hindcast_random
 import hindcast_waiting
@@ -780,6 +781,7 @@ def begin():
     sys.meta_path.insert(0, Finder)
     if hindcast_pools.CONNECTIONS:
         hindcast_waiting.begin(HOOKS, replace)
+    hindcast_files.begin(HOOKS, replace)
     # From here on the tap looks at what code draws.
     os.pwrite(RESERVED, bytes(8), PYTHON)
     for name in ("urandom", "getrandom"):
