@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::compare::Seen;
-use crate::connect::{connect_as, connect_by_name};
+use crate::connect::{Client, connect_as, connect_by_name};
 use crate::others;
 use crate::pins::Pins;
 use crate::place::Place;
@@ -39,7 +39,11 @@ pub async fn send(
         Place::Tcp(url) => {
             // A server may let only some addresses in.
             let pins = inside.map(|(pins, _)| pins.clone());
-            let shown = pins.zip(others::client(request));
+            let client = |address| Client {
+                address,
+                came_by: None,
+            };
+            let shown = pins.zip(others::client(request).map(client));
             let stream = connect_as(url, shown).await.map_err(refused)?;
             let line = line_of_ports(&stream).map_err(refused)?;
             exchange.run(stream, line).await

@@ -49,22 +49,42 @@ pub fn connector(to: &Place, pins: Option<&Pins>) -> HttpsConnector<Connector> {
         })
 }
 
-/// What stands in a request's address in place of the service's, so that each client has
-/// connections of its own: `c` and all of the client's address in hexadecimal digits.
-pub fn authority_of(client: SocketAddr) -> String {
-    let ip = match client.ip() {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    };
-    format!("c{:032x}{:04x}", ip.to_bits(), client.port())
+/// Whose connection it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// What the service is to see at the other end.
+    pub address: SocketAddr,
+    /// The process of the recording that had accepted it, if that matters.
+    pub came_by: Option<u64>,
 }
 
-fn client_of(to: &Uri) -> Option<SocketAddr> {
-    let digits = to.host()?.strip_prefix('c')?;
-    let (ip, port) = digits.split_at_checked(32)?;
-    let ip = Ipv6Addr::from_bits(u128::from_str_radix(ip, 16).ok()?);
-    let port = u16::from_str_radix(port, 16).ok()?;
-    Some(SocketAddr::new(ip.to_canonical(), port))
+impl Client {
+    /// What stands in a request's address in place of the service's, so that each client has
+    /// connections of its own: `c`, all of the client's address and the process in hexadecimal
+    /// digits.
+    pub fn authority(self) -> String {
+        let ip = match self.address.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        let client = format!("c{:032x}{:04x}", ip.to_bits(), self.address.port());
+        match self.came_by {
+            Some(process) => format!("{client}{process:016x}"),
+            None => client,
+        }
+    }
+
+    fn of(to: &Uri) -> Option<Self> {
+        let digits = to.host()?.strip_prefix('c')?;
+        let (ip, digits) = digits.split_at_checked(32)?;
+        let (port, process) = digits.split_at_checked(4)?;
+        let ip = Ipv6Addr::from_bits(u128::from_str_radix(ip, 16).ok()?);
+        let port = u16::from_str_radix(port, 16).ok()?;
+        Some(Self {
+            address: SocketAddr::new(ip.to_canonical(), port),
+            came_by: u64::from_str_radix(process, 16).ok(),
+        })
+    }
 }
 
 #[derive(Clone)]
@@ -83,7 +103,7 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
-        let shown = self.pins.clone().zip(client_of(&to));
+        let shown = self.pins.clone().zip(Client::of(&to));
         let place = self.to.clone();
         Box::pin(async move {
             Ok(match &place {
@@ -98,10 +118,7 @@ impl Service<Uri> for Connector {
 }
 
 /// Connects to a service that is to see this client at the other end.
-pub async fn connect_as(
-    url: &ServiceUrl,
-    shown: Option<(Pins, SocketAddr)>,
-) -> io::Result<TcpStream> {
+pub async fn connect_as(url: &ServiceUrl, shown: Option<(Pins, Client)>) -> io::Result<TcpStream> {
     let Some((pins, client)) = shown else {
         return url.connect().await;
     };
@@ -122,10 +139,15 @@ pub async fn connect_as(
         };
         socket.set_reuseaddr(true)?;
         socket.bind(SocketAddr::new(to.ip(), 0))?;
-        if let Some(line) = Line::of_ports(socket.local_addr()?.port(), port) {
-            pins.shows(line, client);
+        let line = Line::of_ports(socket.local_addr()?.port(), port);
+        if let Some(line) = line {
+            pins.shows(line, client.address);
         }
-        match socket.connect(to).await {
+        let connected = match line.zip(client.came_by) {
+            Some((line, by)) => pins.connects_to(by, line, socket.connect(to)).await,
+            None => socket.connect(to).await,
+        };
+        match connected {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
                 return Ok(stream);
@@ -218,12 +240,15 @@ mod tests {
     #[test]
     fn a_client_is_told_by_the_address_of_a_request() {
         for client in ["127.0.0.1:40312", "[2001:db8::1]:1", "10.0.0.7:65535"] {
-            let client: SocketAddr = client.parse().unwrap();
-            let uri = format!("http://{}/a", authority_of(client));
-            assert_eq!(client_of(&uri.parse().unwrap()), Some(client));
+            for came_by in [None, Some(0), Some(1 << 32 | 4711)] {
+                let address = client.parse().unwrap();
+                let client = Client { address, came_by };
+                let uri = format!("http://{}/a", client.authority());
+                assert_eq!(Client::of(&uri.parse().unwrap()), Some(client));
+            }
         }
         for other in ["http://127.0.0.1:8000/", "http://cafe/", "http://[::1]/"] {
-            assert_eq!(client_of(&other.parse().unwrap()), None, "{other}");
+            assert_eq!(Client::of(&other.parse().unwrap()), None, "{other}");
         }
     }
 }

@@ -41,6 +41,7 @@ mod drawn;
 pub mod faithful;
 mod final_state;
 mod ghosts;
+mod guests;
 pub mod hold;
 mod host;
 pub mod inserts;

@@ -38,7 +38,7 @@ use tokio_rustls::TlsAcceptor;
 use authority::{Authority, VARIABLES};
 use calls::{Calls, Peer};
 use conversation::Host;
-pub use named::client;
+pub use named::{client, process};
 
 use named::Named;
 
@@ -77,6 +77,8 @@ pub struct Others {
     pub came_to: Vec<Asked>,
     /// How many requests came from each client, by its address.
     pub came_from: HashMap<SocketAddr, u32>,
+    /// Requests came to more than one process.
+    pub has_processes: bool,
 }
 
 impl Others {
@@ -114,6 +116,7 @@ impl Others {
             called: calls.peers.keys().cloned().collect(),
             port: named.port(),
             came_to: named.came_to(),
+            has_processes: named.came_by.len() > 1,
             came_from: named.came_from,
             calls: Arc::default(),
         };

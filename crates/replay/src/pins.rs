@@ -1,6 +1,7 @@
 //! The randomness and the clock of a service that was recorded from inside.
 
 use std::collections::HashMap;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -9,7 +10,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use hindcast_taplog::board::Line;
 use hindcast_taplog::pins::{self, KEY, Recorded};
 use hindcast_trace::{Micros, Recorder, Request, RequestId};
+use tokio::net::TcpStream;
 
+use crate::guests::Guests;
 use crate::recording::Recording;
 use crate::turns::Turns;
 
@@ -25,6 +28,7 @@ pub struct Pins {
     keys: Arc<HashMap<u16, [u8; KEY]>>,
     recording: Arc<Recording>,
     start: Arc<Start>,
+    guests: Arc<Guests>,
 }
 
 /// Of a service that is being started.
@@ -48,6 +52,7 @@ impl Pins {
             keys: Arc::new(keys.collect()),
             recording: Arc::clone(recording),
             start: Arc::default(),
+            guests: Arc::default(),
         }
     }
 
@@ -103,6 +108,18 @@ impl Pins {
     /// At the other end of this connection the service is to see this client.
     pub fn shows(&self, line: Line, client: SocketAddr) {
         self.turns.board.show(line, client);
+    }
+
+    /// Connects by the line, to the process of the service that stands for the one with this
+    /// number.
+    pub async fn connects_to(
+        &self,
+        process: u64,
+        line: Line,
+        connected: impl Future<Output = io::Result<TcpStream>>,
+    ) -> io::Result<TcpStream> {
+        let board = &self.turns.board;
+        self.guests.connect(board, line, process, connected).await
     }
 
     /// The request is over.

@@ -439,6 +439,10 @@ impl Run {
                 .as_ref()
                 .map(|inside| inside.others.came_from.clone())
                 .unwrap_or_default(),
+            has_processes: self
+                .inside
+                .as_ref()
+                .is_some_and(|inside| inside.others.has_processes),
             inside: self.inside.as_ref().map(|inside| {
                 let recording = &self.shared.recording;
                 inside.pins(&self.trace, recording)

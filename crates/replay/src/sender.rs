@@ -19,14 +19,14 @@ use hindcast_trace::{self as trace, RequestFilter, RequestId, Secrets, Trace};
 use http::{HeaderValue, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper_util::client::legacy::connect::capture_connection;
+use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::cgi;
 use crate::clients::Clients;
 use crate::compare::{Compare, Seen};
-use crate::connect;
+use crate::connect::Client;
 use crate::doors::{Door, Doors};
 use crate::learned;
 use crate::others;
@@ -43,6 +43,9 @@ const READ_AHEAD: usize = 512;
 /// How long a request may lie before it is sent again, times the copies there are; and how many
 /// there are at most.
 const UNTAKEN_PATIENCE: Duration = Duration::from_millis(30);
+
+/// Likewise, once, where the process has it that took it originally.
+const PROCESS_PATIENCE: Duration = Duration::from_secs(1);
 const COPIES_MAX: u32 = 12;
 
 /// How long is waited, once, for somebody to listen where the service did, and how often is looked.
@@ -59,6 +62,8 @@ pub struct Sender {
     pub also: Vec<(Asked, Place)>,
     /// How many requests came from each client, by its address.
     pub clients: HashMap<SocketAddr, u32>,
+    /// Requests came to more than one process of the service.
+    pub has_processes: bool,
     pub compare: Arc<dyn Compare>,
     /// The high halves of the trace-ids, by recorder.
     pub prefixes: HashMap<u16, u64>,
@@ -318,7 +323,7 @@ impl<'a> Sending<'a> {
             compared: compared && recorded.answer == Answer::Complete,
             service_output: self.sender.service_output.clone(),
             is_deserted: Arc::clone(&self.is_deserted),
-            client: others::client(&full.request),
+            client: self.client(&full.request),
             is_clients_last: self.is_clients_last(&full.request),
         };
         self.exchanges.spawn(async move {
@@ -328,6 +333,12 @@ impl<'a> Sending<'a> {
             }
         });
         Ok(())
+    }
+
+    fn client(&self, request: &trace::Request) -> Option<Client> {
+        let came_by = others::process(request).filter(|_| self.sender.has_processes);
+        let address = others::client(request)?;
+        Some(Client { address, came_by })
     }
 
     /// Whether its client sends nothing more by a connection from the same port.
@@ -514,7 +525,7 @@ struct Exchange {
     /// Nobody has listened for as long as is waited for that.
     is_deserted: Arc<AtomicBool>,
     /// Whom the service is to see as its client.
-    client: Option<SocketAddr>,
+    client: Option<Client>,
     /// Its client's connection is closed after it.
     is_clients_last: bool,
 }
@@ -592,7 +603,7 @@ impl Exchange {
             false => "http",
         };
         let authority = match self.client {
-            Some(client) => connect::authority_of(client),
+            Some(client) => client.authority(),
             None => self.door.place.authority(),
         };
         format!("{scheme}://{authority}{}", recorded.target)
@@ -631,7 +642,9 @@ impl Exchange {
             headers.insert(REQUEST_HEADER, numbered(number));
         }
         let connection = capture_connection(&mut request);
-        let mut response = self.request(number.unwrap_or(0), &request).await;
+        let mut response = self
+            .request(number.unwrap_or(0), &request, &connection)
+            .await;
         // A service may close a connection just when it is used again. What it has not begun is
         // sent once more; by another number, since it may have read the first one's beginning.
         let monitor = &self.shared.monitor;
@@ -672,7 +685,12 @@ impl Exchange {
     /// A worker that has many threads may have taken the connection, and all of them may wait for
     /// what this request does, while others have nothing to do. What no worker has taken is sent
     /// again, by another connection, until one takes it; the taps see to it that only one does.
-    async fn request(&self, number: u64, request: &http::Request<Full<Bytes>>) -> Response {
+    async fn request(
+        &self,
+        number: u64,
+        request: &http::Request<Full<Bytes>>,
+        connection: &CaptureConnection,
+    ) -> Response {
         let mut sent = FuturesUnordered::new();
         sent.push(self.door.http.request(request.clone()));
         let Some(pins) = &self.inside else {
@@ -680,7 +698,10 @@ impl Exchange {
         };
         let mut copies = 1;
         loop {
-            let lies = tokio::time::sleep(UNTAKEN_PATIENCE * copies);
+            let lies = match self.came_by().filter(|_| copies == 1) {
+                Some(_) => tokio::time::sleep(PROCESS_PATIENCE),
+                None => tokio::time::sleep(UNTAKEN_PATIENCE * copies),
+            };
             tokio::select! {
                 Some(response) = sent.next() => {
                     // A connection was closed of which another worker has the request.
@@ -690,11 +711,37 @@ impl Exchange {
                     }
                 }
                 () = lies, if copies < COPIES_MAX && !pins.is_taken(number) => {
-                    sent.push(self.door.anew.request(request.clone()));
-                    copies += 1;
+                    if copies > 1 || !self.is_connecting(connection) {
+                        sent.push(self.door.anew.request(self.copy(request)));
+                        copies += 1;
+                    }
                 }
             }
         }
+    }
+
+    fn came_by(&self) -> Option<u64> {
+        self.client.and_then(|client| client.came_by)
+    }
+
+    /// The process to which it came is waited for.
+    fn is_connecting(&self, connection: &CaptureConnection) -> bool {
+        self.came_by().is_some() && connection.connection_metadata().is_none()
+    }
+
+    /// To be taken by any process.
+    fn copy(&self, request: &http::Request<Full<Bytes>>) -> http::Request<Full<Bytes>> {
+        let mut copy = request.clone();
+        let came_by = None;
+        let anybody = self.client.map(|client| Client { came_by, ..client });
+        let scheme = request.uri().scheme_str().unwrap_or("http");
+        if let Some(client) = anybody
+            && let Some(target) = request.uri().path_and_query()
+            && let Ok(uri) = format!("{scheme}://{}{target}", client.authority()).parse()
+        {
+            *copy.uri_mut() = uri;
+        }
+        copy
     }
 }
 

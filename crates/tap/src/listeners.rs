@@ -251,7 +251,8 @@ fn say(board: &Board, socket: c_int, asked: u16, family: Family) {
     }
 }
 
-fn port_got(socket: c_int) -> Option<u16> {
+/// The port that it has, whatever the service has asked for.
+pub fn port_got(socket: c_int) -> Option<u16> {
     // SAFETY: zeros are an address; the memory is ours and as long as is said.
     unsafe {
         let mut address: libc::sockaddr_in6 = std::mem::zeroed();

@@ -1,11 +1,11 @@
 //! In a replay a service sees the addresses that its clients had, and not from where their requests
-//! are sent again.
+//! are sent again; and each client comes to the process that it came to.
 
 use std::net::{IpAddr, SocketAddr};
 
 use libc::{c_int, sockaddr, socklen_t};
 
-use crate::{descriptors, process};
+use crate::{descriptors, listeners, process};
 
 /// Puts the client's address in the place of the one that the kernel has said.
 ///
@@ -46,4 +46,28 @@ fn client(socket: c_int) -> Option<SocketAddr> {
     descriptors::stream(socket)?;
     let entry = descriptors::entry(socket)?;
     board.shown(entry.line().filter(|_| entry.is_accepted())?)
+}
+
+/// Whether another process is to accept what has come: this one is told that nobody is there, which
+/// who does not wait in `accept` expects. Several are woken by one connection.
+pub fn is_for_another(listener: c_int) -> bool {
+    let Some(board) = process::board().filter(|board| board.invites()) else {
+        return false;
+    };
+    let waits = || {
+        // SAFETY: plain system call.
+        let flags = unsafe { libc::syscall(libc::SYS_fcntl, listener, libc::F_GETFL) };
+        flags < 0 || flags as c_int & libc::O_NONBLOCK == 0
+    };
+    let port = listeners::port_got(listener).unwrap_or(0);
+    !board.is_invited(port, std::process::id()) && !waits()
+}
+
+/// Says which process has accepted a connection.
+pub fn accepted(socket: c_int) {
+    if let Some(board) = process::board().filter(|board| board.invites())
+        && let Some(line) = descriptors::entry(socket).and_then(|entry| entry.line())
+    {
+        board.accepted(line, std::process::id());
+    }
 }

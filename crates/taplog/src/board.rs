@@ -28,9 +28,11 @@ use crate::pins::Pins;
 use crate::sessions::Sessions;
 use crate::starts::Starts;
 
+pub use invited::Guests;
+use invited::Invited;
 use shown::Shown;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"hindbr10");
+const MAGIC: u64 = u64::from_le_bytes(*b"hindbr11");
 
 /// How a request that is sent again says which one it is: 16 hexadecimal digits.
 pub const REQUEST_HEADER: &str = "hindcast-request";
@@ -244,6 +246,8 @@ pub struct Board {
     sent: Lines,
     /// In a replay, of those by which requests are sent: whom the service is to see at their ends.
     shown: Shown,
+    /// In a replay, for whom the connection is that is being made.
+    invited: Invited,
     pins: Pins,
     starts: Starts,
     sessions: Sessions,
@@ -576,6 +580,37 @@ impl Board {
         self.sent.get(line)
     }
 
+    /// In a replay: who is to accept the connection that is about to be made. Until
+    /// [`Board::welcome_all`], and one at a time.
+    pub fn invite(&self, line: Line, guests: Guests<'_>) {
+        self.invited.put(line, guests);
+    }
+
+    /// Whoever gets it accepts what comes.
+    pub fn welcome_all(&self) {
+        self.invited.clear();
+    }
+
+    /// Whether a process may accept what comes to this port now.
+    pub fn is_invited(&self, port: u16, process: u32) -> bool {
+        !self.replays() || self.invited.may(port, process)
+    }
+
+    /// Whether some are not to accept what comes to a port now.
+    pub fn invites(&self) -> bool {
+        self.replays() && self.invited.is_on()
+    }
+
+    /// A process has accepted a connection.
+    pub fn accepted(&self, line: Line, process: u32) {
+        self.invited.accepted(line, process);
+    }
+
+    /// Who has accepted the connection for which somebody was invited.
+    pub fn accepted_by(&self) -> Option<u32> {
+        self.invited.by()
+    }
+
     /// In a replay: at the other end of this connection the service is to see this client.
     pub fn show(&self, line: Line, client: SocketAddr) {
         self.shown.put(line, client);
@@ -619,6 +654,7 @@ pub fn path(address: &[u8]) -> Option<&[u8]> {
     (!path.is_empty()).then_some(path)
 }
 
+mod invited;
 mod shown;
 #[cfg(test)]
 mod tests;

@@ -104,6 +104,7 @@ fn request(recorder: u16, sequence: u64) -> Request {
         user_id: None,
         came_to: None,
         came_from: None,
+        came_by: None,
         clock: Vec::new(),
         secrets: Default::default(),
         calls: Vec::new(),

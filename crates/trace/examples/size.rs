@@ -356,13 +356,12 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                                 false => format!("/forum/subscriptions?forum={forum}"),
                             },
                             headers: browser_headers(),
-                            body: subscribes
-                                .then(|| subscription(user, forum))
-                                .unwrap_or_default(),
+                            body: body(subscribes, user, forum),
                             caller_traceparent: None,
                             user_id: None,
                             came_to: None,
                             came_from: None,
+                            came_by: None,
                             clock: Vec::new(),
                             secrets: Default::default(),
                             calls: Vec::new(),
@@ -402,6 +401,12 @@ fn browser_headers() -> Vec<(String, Vec<u8>)> {
         ("accept".into(), b"application/json".to_vec()),
         ("accept-encoding".into(), b"gzip, deflate".to_vec()),
     ]
+}
+
+fn body(subscribes: bool, user: impl std::fmt::Display, forum: impl std::fmt::Display) -> Vec<u8> {
+    subscribes
+        .then(|| subscription(user, forum))
+        .unwrap_or_default()
 }
 
 fn subscription(user: impl std::fmt::Display, forum: impl std::fmt::Display) -> Vec<u8> {

@@ -51,6 +51,9 @@ pub struct Request {
     /// has no address, or that was not seen.
     #[serde(deserialize_with = "or_empty")]
     pub came_from: Option<String>,
+    /// The number of the process that had accepted that connection. `None`: that was not seen.
+    #[serde(deserialize_with = "or_empty")]
+    pub came_by: Option<u32>,
 }
 
 /// What was taken out of a request, or of the bytes of a transaction, as it was recorded.

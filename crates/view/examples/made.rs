@@ -232,6 +232,7 @@ fn request(
         user_id: Some(format!("{user}")),
         came_to: None,
         came_from: None,
+        came_by: None,
         clock: Vec::new(),
         secrets: Secrets::None,
         calls: Vec::new(),

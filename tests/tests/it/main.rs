@@ -35,6 +35,7 @@ mod inside_faults;
 mod inside_hosts;
 mod inside_killed;
 mod inside_loops;
+mod inside_processes;
 mod inside_tls;
 mod languages;
 mod modes;

@@ -177,6 +177,7 @@ impl Exchange {
             user_id: None,
             came_to: None,
             came_from: None,
+            came_by: None,
             clock: Vec::new(),
             secrets: Default::default(),
             calls: Vec::new(),
@@ -217,11 +218,12 @@ impl Exchange {
         }
     }
 
-    /// Where the service had accepted its connection, and from whom.
-    pub fn set_came(&mut self, own: Option<&str>, peer: Option<&str>) {
+    /// Where the service had accepted its connection, from whom, and which process did.
+    pub fn set_came(&mut self, own: Option<&str>, peer: Option<&str>, by: Option<u32>) {
         if let Some(request) = &mut self.request {
             request.came_to = own.map(str::to_owned);
             request.came_from = peer.map(str::to_owned);
+            request.came_by = by;
         }
     }
 

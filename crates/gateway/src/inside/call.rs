@@ -257,7 +257,8 @@ impl Call {
             response => response,
         };
         exchange.set_body(std::mem::take(&mut self.body));
-        exchange.set_came(self.came.to.as_deref(), self.came.from.as_deref());
+        let Came { to, from, by } = &self.came;
+        exchange.set_came(to.as_deref(), from.as_deref(), *by);
         if let Some(turn) = self.turn {
             exchange.set_clock(&host.readings.take(turn));
             exchange.set_calls(host.calls.take(turn, &host.redactor));

@@ -38,10 +38,12 @@ pub(super) struct Came {
     pub to: Option<Arc<str>>,
     /// An address of IP.
     pub from: Option<Arc<str>>,
+    /// The number of the process that did.
+    pub by: Option<u32>,
 }
 
 impl Came {
-    pub fn new(own: &[u8], peer: &[u8]) -> Self {
+    pub fn new(own: &[u8], peer: &[u8], by: u32) -> Self {
         let text = |name: &[u8]| {
             let name = String::from_utf8_lossy(name);
             (!name.is_empty()).then(|| Arc::from(name.as_ref()))
@@ -49,6 +51,7 @@ impl Came {
         Self {
             to: text(own),
             from: text(peer).filter(|peer: &Arc<str>| !peer.starts_with("unix:")),
+            by: Some(by),
         }
     }
 }

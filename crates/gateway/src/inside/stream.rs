@@ -129,9 +129,10 @@ impl Stream {
         }
     }
 
-    pub fn accepted(&mut self, own: &[u8], peer: &[u8]) {
+    /// `by`: the number of the process that did.
+    pub fn accepted(&mut self, own: &[u8], peer: &[u8], by: u32) {
         self.accepted = true;
-        self.came = Came::new(own, peer);
+        self.came = Came::new(own, peer, by);
     }
 
     /// The service has opened it itself.

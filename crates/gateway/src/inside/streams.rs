@@ -45,6 +45,7 @@ pub(super) struct Streams {
 
 struct Ring {
     program: u32,
+    pid: u32,
     /// The moment of what it told last.
     last: u64,
 }
@@ -67,8 +68,9 @@ impl Streams {
 
     pub fn ring(&mut self, ring: u32, program: Program) {
         let next = self.programs.len() as u32;
+        let (pid, last) = (program.pid, 0);
         let program = *self.programs.entry(program).or_insert(next);
-        self.rings.insert(ring, Ring { program, last: 0 });
+        self.rings.insert(ring, Ring { program, pid, last });
     }
 
     pub fn told<'a>(&mut self, ring: u32, records: impl Iterator<Item = (u64, Told<'a>)>) {
@@ -142,7 +144,7 @@ impl Streams {
         if stream == 0 {
             return self.lost_of_any(at);
         }
-        let Some(program) = self.rings.get(&ring).map(|ring| ring.program) else {
+        let Some(&Ring { program, pid, .. }) = self.rings.get(&ring) else {
             return;
         };
         if let What::Reading(n, reading) = what {
@@ -156,7 +158,7 @@ impl Streams {
         one.held_by(program);
         match what {
             What::Opened(How::Accepted, own, peer) => {
-                one.accepted(own, peer);
+                one.accepted(own, peer, pid);
                 if !self.own.contains(own) {
                     self.own.insert(own.to_vec());
                 }
@@ -229,7 +231,7 @@ impl Streams {
 
     /// With its program's last ring, all that the program had open is closed.
     fn forget_ring(&mut self, ring: u32, moment: u64) {
-        let Some(Ring { program, last }) = self.rings.remove(&ring) else {
+        let Some(Ring { program, last, .. }) = self.rings.remove(&ring) else {
             return;
         };
         let others = self.rings.values_mut();

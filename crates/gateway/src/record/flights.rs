@@ -103,6 +103,7 @@ mod tests {
             user_id: None,
             came_to: None,
             came_from: None,
+            came_by: None,
             response: Response::Broken {
                 reason: String::new(),
             },

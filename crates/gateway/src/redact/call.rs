@@ -41,6 +41,7 @@ impl Redactor {
             user_id: None,
             came_to: None,
             came_from: None,
+            came_by: None,
             clock: Vec::new(),
             secrets: Default::default(),
             calls: Vec::new(),

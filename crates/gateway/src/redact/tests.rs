@@ -28,6 +28,7 @@ fn request(target: &str, given: &[(&str, &str)], body: &str) -> Request {
         user_id: None,
         came_to: None,
         came_from: None,
+        came_by: None,
         clock: Vec::new(),
         secrets: Default::default(),
         calls: Vec::new(),

@@ -27,6 +27,7 @@ fn recorded(target: &str, sent: &[(&str, &str)], given: &[(&str, &str)], body: &
         user_id: None,
         came_to: None,
         came_from: None,
+        came_by: None,
         response: Response::Answered {
             status: 200,
             headers: headers(given),

@@ -4,7 +4,7 @@
 //! A service may listen elsewhere as well, before it does there: for a page of metrics, or for its
 //! own processes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 
 use hindcast_gateway::inside::CgiProtocol;
@@ -18,6 +18,8 @@ pub struct Named {
     came_to: BTreeMap<Asked, u64>,
     /// How many requests came from each.
     pub came_from: HashMap<SocketAddr, u32>,
+    /// The processes to which requests came.
+    pub came_by: HashSet<u64>,
     /// How many requests named each.
     ports: BTreeMap<u16, u64>,
     /// And none.
@@ -36,6 +38,7 @@ impl Named {
         if let Some(client) = client(request) {
             *self.came_from.entry(client).or_default() += 1;
         }
+        self.came_by.extend(process(request));
     }
 
     /// All that requests came to, that of most first.
@@ -62,6 +65,12 @@ impl Named {
 /// Who sent it, if the recording says so.
 pub fn client(request: &Request) -> Option<SocketAddr> {
     request.came_from.as_deref()?.parse().ok()
+}
+
+/// The process that had accepted its connection, apart from those of other recorders.
+pub fn process(request: &Request) -> Option<u64> {
+    let recorder = u64::from(request.id.recorder());
+    Some(recorder << 32 | u64::from(request.came_by?))
 }
 
 /// `None`: it names none, or came by a web server, whose port is another one.

@@ -120,6 +120,7 @@ impl Written {
             user_id: None,
             came_to: None,
             came_from: None,
+            came_by: None,
             clock: Vec::new(),
             secrets: Default::default(),
             calls: Vec::new(),

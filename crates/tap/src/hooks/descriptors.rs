@@ -17,6 +17,10 @@ pub unsafe extern "C" fn accept(
     // SAFETY: what the caller gave.
     unsafe {
         let room = length.as_ref().copied().unwrap_or(0);
+        if peers::is_for_another(listener) {
+            set_errno(libc::EAGAIN);
+            return -1;
+        }
         let real = real!(fn accept(c_int, *mut sockaddr, *mut socklen_t) -> c_int);
         let made = real(listener, address, length);
         accepted(made, address, length, room);
@@ -34,6 +38,10 @@ pub unsafe extern "C" fn accept4(
     // SAFETY: what the caller gave.
     unsafe {
         let room = length.as_ref().copied().unwrap_or(0);
+        if peers::is_for_another(listener) {
+            set_errno(libc::EAGAIN);
+            return -1;
+        }
         let real = real!(fn accept4(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int);
         let made = real(listener, address, length, flags);
         accepted(made, address, length, room);
@@ -49,6 +57,7 @@ unsafe fn accepted(made: c_int, address: *mut sockaddr, length: *const socklen_t
     }
     descriptors::opened(made, How::Accepted);
     descriptors::entry(made).map(turns::opened);
+    peers::accepted(made);
     // SAFETY: as the caller promises. The address may be longer than there is room for.
     unsafe {
         let length = length.as_ref().copied().unwrap_or(0);

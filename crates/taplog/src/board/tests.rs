@@ -252,3 +252,28 @@ fn a_service_sees_the_client_that_was_there() {
     board.set_turn(line(40001, 9000), 0);
     assert_eq!(board.shown(line(40001, 9000)), None, "the service's own");
 }
+
+#[test]
+fn a_connection_is_for_those_who_are_invited() {
+    let memory = memory();
+    // SAFETY: it is as long as a board, and nobody else's.
+    let board = unsafe { Board::make(memory, Purpose::Replay, &Redirect::NONE) };
+    let line = |from| Line::of_ports(from, 9000).unwrap();
+    assert!(!board.invites() && board.is_invited(9000, 7));
+
+    board.invite(line(40001), Guests::Only(7));
+    assert!(board.invites() && board.is_invited(9000, 7));
+    assert!(!board.is_invited(9000, 8));
+    assert!(board.is_invited(9001, 8), "another listener");
+    board.accepted(line(40002), 7);
+    assert_eq!(board.accepted_by(), None, "another connection");
+    board.accepted(line(40001), 7);
+    assert_eq!(board.accepted_by(), Some(7));
+
+    board.invite(line(40003), Guests::AllBut(&[7, 9]));
+    assert_eq!(board.accepted_by(), None);
+    assert!(!board.is_invited(9000, 7) && !board.is_invited(9000, 9));
+    assert!(board.is_invited(9000, 8));
+    board.welcome_all();
+    assert!(!board.invites() && board.is_invited(9000, 7));
+}

@@ -73,6 +73,7 @@ impl Table for Requests {
             .looked_up(),
         Column::new("came_to", Kind::Text, Packing::Dictionary).optional(),
         Column::new("came_from", Kind::Text, Packing::Dictionary).optional(),
+        Column::new("came_by", Kind::UInt32, Packing::Dictionary).optional(),
     ];
     const ID: Option<usize> = Some(0);
     const TIME: Option<usize> = Some(1);
@@ -131,6 +132,7 @@ impl Table for Requests {
         columns.optional_bytes(row.user_id.as_deref().map(str::as_bytes));
         columns.optional_bytes(row.came_to.as_deref().map(str::as_bytes));
         columns.optional_bytes(row.came_from.as_deref().map(str::as_bytes));
+        columns.optional_int(row.came_by.map(i64::from));
     }
 
     fn assemble(columns: &mut RowReader<'_>) -> Result<Request, Malformed> {
@@ -160,6 +162,7 @@ impl Table for Requests {
         let user_id = columns.optional_text()?;
         let came_to = columns.optional_text()?;
         let came_from = columns.optional_text()?;
+        let came_by = columns.optional_int();
         let response = match kind.ok_or_else(|| missing("an outcome"))? {
             Kept::Answered => Response::Answered {
                 status: status.ok_or_else(|| missing("a status"))? as u16,
@@ -191,6 +194,7 @@ impl Table for Requests {
             user_id,
             came_to,
             came_from,
+            came_by: came_by.map(|process| process as u32),
         })
     }
 }

@@ -158,6 +158,7 @@ for table in ["requests", "transactions", "shapes", "gaps", "bases", "recorders"
                user_id VARCHAR
                came_to VARCHAR
                came_from VARCHAR
+               came_by UINTEGER
             transactions
                id BIGINT
                session BIGINT

@@ -50,6 +50,7 @@ impl Made {
             user_id: None,
             came_to: None,
             came_from: None,
+            came_by: None,
             response: match status {
                 0 => Response::Broken {
                     reason: "the client went away".to_owned(),

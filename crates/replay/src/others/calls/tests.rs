@@ -41,6 +41,7 @@ fn request(id: u64) -> Request {
         user_id: None,
         came_to: None,
         came_from: None,
+        came_by: None,
         response: hindcast_trace::Response::Unrecorded {
             reason: String::new(),
         },

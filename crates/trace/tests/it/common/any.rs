@@ -91,6 +91,7 @@ pub fn request() -> impl Strategy<Value = Request> {
             option::of(any::<String>()),
             option::of(any::<String>()),
             option::of(any::<String>()),
+            option::of(any::<u32>()),
         ),
     )
         .prop_map(
@@ -101,7 +102,7 @@ pub fn request() -> impl Strategy<Value = Request> {
                 (method, target, caller_traceparent),
                 headers,
                 body,
-                (response, clock, secrets, calls, user_id, came_to, came_from),
+                (response, clock, secrets, calls, user_id, came_to, came_from, came_by),
             )| Request {
                 id,
                 arrived,
@@ -118,6 +119,7 @@ pub fn request() -> impl Strategy<Value = Request> {
                 user_id,
                 came_to,
                 came_from,
+                came_by,
             },
         )
 }
