@@ -356,7 +356,7 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                                 false => format!("/forum/subscriptions?forum={forum}"),
                             },
                             headers: browser_headers(),
-                            body: body(subscribes, user, forum),
+                            body: asked(*subscribes, user, forum),
                             caller_traceparent: None,
                             user_id: None,
                             came_to: None,
@@ -403,10 +403,11 @@ fn browser_headers() -> Vec<(String, Vec<u8>)> {
     ]
 }
 
-fn body(subscribes: bool, user: impl std::fmt::Display, forum: impl std::fmt::Display) -> Vec<u8> {
-    subscribes
-        .then(|| subscription(user, forum))
-        .unwrap_or_default()
+fn asked(subscribes: bool, user: impl std::fmt::Display, forum: impl std::fmt::Display) -> Vec<u8> {
+    match subscribes {
+        true => subscription(user, forum),
+        false => Vec::new(),
+    }
 }
 
 fn subscription(user: impl std::fmt::Display, forum: impl std::fmt::Display) -> Vec<u8> {
