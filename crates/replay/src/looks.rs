@@ -89,12 +89,21 @@ impl StatementSights {
         })
     }
 
-    /// By the statements that take snapshots, and those that go on with them; see
-    /// [`going_on`](crate::shapes::Writes::going_on).
-    pub fn sights(&self, looking: &[u32], going_on: &[u32], locks_first: bool) -> Option<Sights> {
+    /// By the statements that take snapshots. `going_on`: those that go on with them, see
+    /// [`going_on`](crate::shapes::Writes::going_on). `upserting`: those that take a row as it has
+    /// become, also if they did not wait for that, which is not told.
+    pub fn sights(
+        &self,
+        looking: &[u32],
+        going_on: &[u32],
+        upserting: &[u32],
+        locks_first: bool,
+    ) -> Option<Sights> {
+        let mut rechecked = [&self.rechecked[..], upserting].concat();
+        rechecked.sort_unstable();
         let noted = Noted {
             at: &self.noted,
-            rechecked: &self.rechecked,
+            rechecked: &rechecked,
             going_on,
             is_writer: self.is_writer,
         };
@@ -423,6 +432,28 @@ mod tests {
         let last = seen(&[0, 1], &[0], &[0]);
         assert_eq!((last.first, last.later.len()), (Snapshot(1), 0));
         assert_eq!(seen(&[0], &[0], &[0]).first, Snapshot(0));
+    }
+
+    /// `INSERT … ON CONFLICT DO UPDATE` of a row that was committed after its snapshot: it waited
+    /// for nobody, and the server does not tell.
+    #[test]
+    fn an_upsert_comes_behind_who_committed_before_it() {
+        use Seen::{End, Snapshot};
+        let seen = |noted: &[u32], looking: &[u32], upserting: &[u32]| {
+            let statements = StatementSights {
+                noted: noted.to_vec(),
+                snapshots: Vec::new(),
+                rechecked: Vec::new(),
+                is_writer: true,
+            };
+            statements
+                .sights(looking, &[], upserting, false)
+                .unwrap()
+                .first
+        };
+        assert_eq!(seen(&[0], &[0], &[]), Snapshot(0));
+        assert_eq!(seen(&[0], &[0], &[0]), End);
+        assert_eq!(seen(&[1, 2], &[1, 2], &[1]), Snapshot(1));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use hindcast_trace::{Shape, ShapeId, Trace};
 use hindcast_wire::sql::{self, Dialect, Kind, Script, Statement};
 
+pub use crate::reading::only_reads;
 use crate::setup::{asks_aside, asks_catalog, asks_nothing, sets_up};
 pub use writes::{Writes, targets};
 
@@ -428,29 +429,6 @@ fn body(statements: &[String]) -> Vec<u64> {
         .collect()
 }
 
-/// Functions that read a clock or a sequence.
-const DRAWING: [&str; 16] = [
-    "now",
-    "clock_timestamp",
-    "statement_timestamp",
-    "transaction_timestamp",
-    "timeofday",
-    "current_date",
-    "current_time",
-    "current_timestamp",
-    "localtime",
-    "localtimestamp",
-    "nextval",
-    "currval",
-    "lastval",
-    "setval",
-    "random",
-    "gen_random_uuid",
-];
-
-/// What a query begins with that writes in a `WITH` in front of it.
-const WRITING: [&str; 4] = ["insert", "update", "delete", "merge"];
-
 /// Whether a statement is about a setting of its session or transaction.
 fn is_setting(statement: &Statement) -> bool {
     matches!(statement.kind, Kind::Set | Kind::Show)
@@ -462,25 +440,6 @@ fn are_reads(statements: &[Statement]) -> bool {
     statements
         .iter()
         .all(|one| only_reads(one) || is_setting(one))
-}
-
-/// Whether a statement does nothing but read: it locks nothing, draws from no sequence and reads no
-/// clock, as far as its text tells.
-pub fn only_reads(statement: &Statement) -> bool {
-    let text = statement.fingerprint.text.to_ascii_lowercase();
-    // Whole words: columns are named `updated_timestamp` and `is_known`.
-    let mut words = text
-        .split(|letter: char| !letter.is_alphanumeric() && letter != '_')
-        .filter(|word| !word.is_empty());
-    let has_ctes = words.clone().next() == Some("with");
-    let writes = |word: &str| has_ctes && WRITING.contains(&word);
-    let plain = statement.locks.is_empty()
-        && statement.sequences.is_empty()
-        && statement.uuids.is_empty()
-        && !words.any(|word| DRAWING.contains(&word) || writes(word));
-    // What a cursor fetches was read when it was declared, as far as others can tell.
-    let asks = matches!(statement.kind, Kind::Select | Kind::Declare);
-    statement.kind.controls_transaction() || asks && plain
 }
 
 fn only_gives_back(statement: &Statement) -> bool {
@@ -522,50 +481,5 @@ mod tests {
         assert!(!of("SELECT now()"));
         assert!(!shows("SELECT random(), clock_timestamp()", true));
         assert!(shows("SELECT random(), random_normal()", true));
-    }
-
-    fn reads(text: &str) -> bool {
-        let script = Script::of(text.as_bytes(), Dialect::default());
-        only_reads(&script.statements[0])
-    }
-
-    /// As Parse Server deletes. A transaction of such a statement alone is held before it commits.
-    #[test]
-    fn a_query_with_a_write_in_front_of_it_does_more_than_read() {
-        for write in [
-            "DELETE FROM note WHERE id = 1 RETURNING *",
-            "insert into note values (1) returning *",
-            "UPDATE note SET a = 1 RETURNING *",
-        ] {
-            let text = format!("WITH done AS ({write}) SELECT count(*) FROM done");
-            assert!(!reads(&text), "{text}");
-        }
-        assert!(reads(
-            "WITH some AS (SELECT updated, delete_at FROM note) SELECT * FROM some"
-        ));
-        assert!(reads("SELECT update FROM note"));
-    }
-
-    /// As Django's `iterator()` asks, which fills caches.
-    #[test]
-    fn a_cursor_reads_if_its_query_does() {
-        let declared = |query: &str| {
-            let text = format!("DECLARE c NO SCROLL CURSOR WITH HOLD FOR {query}");
-            reads(&text)
-        };
-        assert!(declared("SELECT id FROM role"));
-        assert!(!declared("SELECT id FROM role FOR UPDATE"));
-        assert!(!declared("SELECT nextval('s')"));
-    }
-
-    #[test]
-    fn a_clock_is_known_by_its_whole_name() {
-        assert!(reads(
-            "SELECT last_updated_timestamp, is_known, current_step FROM t"
-        ));
-        assert!(reads("SELECT a::timestamp, interval_now FROM t"));
-        assert!(!reads("SELECT a FROM t WHERE until < now()"));
-        assert!(!reads("SELECT CURRENT_TIMESTAMP"));
-        assert!(!reads("SELECT currval('s')"));
     }
 }

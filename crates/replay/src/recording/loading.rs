@@ -264,7 +264,9 @@ impl<'a> Loading<'a> {
             let locks_first = shapes.locks_first(shape);
             let looking = shapes.looking(shape);
             let going_on = shapes.writes.going_on(shape);
-            let sights = looking.and_then(|all| statements.sights(all, going_on, locks_first));
+            let upserting = shapes.writes.upserting(shape);
+            let sights =
+                looking.and_then(|all| statements.sights(all, going_on, upserting, locks_first));
             let Some(Sights { first, later }) = sights else {
                 // Nothing else is known of it.
                 seen_by_statements.push((*tx, *tx, Seen::Snapshot(0), statements));

@@ -8,8 +8,8 @@ use hindcast_trace::ShapeId;
 use hindcast_wire::sql::{self, Dialect, Kind, Statement};
 use regex::Regex;
 
-use super::only_reads;
 use crate::inserts::FirstWrite;
+use crate::reading::{only_reads, upserts};
 use crate::setup::sets_up;
 
 /// What transactions write, by what they say.
@@ -25,6 +25,7 @@ pub struct Writes {
     first_writes: HashMap<ShapeId, FirstWrite>,
     /// The tables of these, and of those that lose and change.
     written: Vec<String>,
+    upserting: HashMap<ShapeId, Vec<u32>>,
     /// Its statements that go on with the snapshot they began with when they have waited.
     going_on: HashMap<ShapeId, Vec<u32>>,
 }
@@ -33,11 +34,12 @@ impl Writes {
     pub(super) fn note(&mut self, shape: ShapeId, statements: &[Statement]) {
         self.note_inserts(shape, statements);
         self.note_losers(shape, statements);
-        let going_on = (0..).zip(statements).filter(|one| goes_on(one.1));
-        let going_on: Vec<u32> = going_on.map(|(at, _)| at).collect();
-        if !going_on.is_empty() {
-            self.going_on.insert(shape, going_on);
-        }
+        let those = |is: fn(&Statement) -> bool| {
+            let all = (0..).zip(statements).filter(|one| is(one.1));
+            all.map(|(at, _)| at).collect()
+        };
+        self.upserting.insert(shape, those(upserts));
+        self.going_on.insert(shape, those(goes_on));
     }
 
     fn note_inserts(&mut self, shape: ShapeId, statements: &[Statement]) {
@@ -127,6 +129,11 @@ impl Writes {
         self.first_writes.get(&shape).copied()
     }
 
+    /// The shape's statements that insert a row, or change it as they find it.
+    pub fn upserting(&self, shape: ShapeId) -> &[u32] {
+        self.upserting.get(&shape).map_or(&[], Vec::as_slice)
+    }
+
     /// The shape's statements that write rows, and go on with the snapshot they began with when
     /// they have waited for one. A replay takes no locks of rows, so one that asks for some does
     /// not wait there, and would see the row as it was.
@@ -141,7 +148,7 @@ fn goes_on(statement: &Statement) -> bool {
         Kind::Insert | Kind::Update | Kind::Delete | Kind::Merge
     );
     let text = statement.fingerprint.text.as_bytes();
-    writes && sql::lock_edits(text, Dialect::default()).is_empty()
+    writes && !upserts(statement) && sql::lock_edits(text, Dialect::default()).is_empty()
 }
 
 /// A table's name without its schema.
