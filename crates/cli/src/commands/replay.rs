@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use hindcast_replay::{ReplayOptions, Start, Verdict, restore};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::setting::{self, Watcher};
 use crate::args::ReplayArgs;
@@ -40,15 +39,10 @@ pub async fn run(args: ReplayArgs) -> Result<Exit, CliError> {
         .map_err(setting::cannot_restore)?;
     options.setting.use_database(rewound.url().clone(), &pinned);
 
-    let mut interrupt = signal(SignalKind::interrupt())
-        .map_err(|error| CliError::because("cannot listen for signals", &error))?;
-    let mut terminate = signal(SignalKind::terminate())
-        .map_err(|error| CliError::because("cannot listen for signals", &error))?;
-    let outcome = tokio::select! {
-        outcome = hindcast_replay::run(Arc::clone(&trace), start.plan, options, &mut watcher) => outcome,
-        // Dropping the replay ends the service; the rewound database goes with `rewound`.
-        _ = interrupt.recv() => return Err(CliError::failed("interrupted")),
-        _ = terminate.recv() => return Err(CliError::failed("interrupted")),
+    let run = hindcast_replay::run(Arc::clone(&trace), start.plan, options, &mut watcher);
+    // The rewound database goes with `rewound`.
+    let Some(outcome) = setting::unless_interrupted(run).await? else {
+        return Err(watcher.interrupted());
     };
     watcher.finish();
     let verdict = outcome.map_err(|error| setting::cannot_run("cannot replay", error))?;

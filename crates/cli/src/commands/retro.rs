@@ -12,7 +12,6 @@ use hindcast_retro::report::{Outcome, Report};
 use hindcast_retro::selection::{SelectError, Wishes};
 use hindcast_retro::{Options, RetroError, retroact};
 use hindcast_trace::Isolation;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::setting::{self, Watcher};
 use crate::args::{RetroArgs, RetroIsolation};
@@ -65,15 +64,9 @@ pub async fn run(args: RetroArgs) -> Result<Exit, CliError> {
     };
 
     let mut watcher = Watcher::new(args.json, "running the changed service");
-    let mut interrupt = signal(SignalKind::interrupt())
-        .map_err(|error| CliError::because("cannot listen for signals", &error))?;
-    let mut terminate = signal(SignalKind::terminate())
-        .map_err(|error| CliError::because("cannot listen for signals", &error))?;
-    let outcome = tokio::select! {
-        outcome = retroact(Arc::clone(&trace), start, options, &mut watcher) => outcome,
-        // Dropping it ends the service and removes the databases that were made.
-        _ = interrupt.recv() => return Err(CliError::failed("interrupted")),
-        _ = terminate.recv() => return Err(CliError::failed("interrupted")),
+    let run = retroact(Arc::clone(&trace), start, options, &mut watcher);
+    let Some(outcome) = setting::unless_interrupted(run).await? else {
+        return Err(watcher.interrupted());
     };
     watcher.finish();
     let (report, rewound) = outcome.map_err(cannot_retroact)?;

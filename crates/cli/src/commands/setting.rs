@@ -15,6 +15,7 @@ use hindcast_rewind::{Options as RewindOptions, Rewound};
 use hindcast_trace::{Gap, GapCause, Recorder, RequestId, Trace};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::io::AsyncBufReadExt;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::launch;
 use crate::args::{RunArgs, ServiceArgs, TargetArgs, TraceArg};
@@ -264,15 +265,42 @@ fn progress(hidden: bool, what: &'static str) -> ProgressBar {
     bar
 }
 
+/// What it comes to; `None`: it was interrupted, and dropped. That ends the service and removes the
+/// databases that were made.
+pub async fn unless_interrupted<T>(run: impl Future<Output = T>) -> Result<Option<T>, CliError> {
+    let catch =
+        |kind| signal(kind).map_err(|error| CliError::because("cannot listen for signals", &error));
+    let mut interrupt = catch(SignalKind::interrupt())?;
+    let mut terminate = catch(SignalKind::terminate())?;
+    tokio::select! {
+        outcome = run => Ok(Some(outcome)),
+        _ = interrupt.recv() => Ok(None),
+        _ = terminate.recv() => Ok(None),
+    }
+}
+
 pub struct Watcher {
     bar: ProgressBar,
     doing: &'static str,
+    sent: Option<Sent>,
 }
 
 impl Watcher {
     pub fn new(hidden: bool, doing: &'static str) -> Self {
         let bar = progress(hidden, "rewinding the database");
-        Self { bar, doing }
+        let sent = None;
+        Self { bar, doing, sent }
+    }
+
+    /// What is said of a run that was interrupted.
+    pub fn interrupted(self) -> CliError {
+        self.bar.finish_and_clear();
+        let Some(Sent { done, of, .. }) = self.sent else {
+            return CliError::failed("interrupted before a request was sent");
+        };
+        let message = format!("interrupted when {done} of {of} requests were over with");
+        CliError::failed(message)
+            .hint("a run that stands still ends by itself and says what waits for what: --stall-timeout says when")
     }
 
     pub fn finish(self) {
@@ -282,6 +310,7 @@ impl Watcher {
 
 impl Hooks for Watcher {
     fn progress(&mut self, sent: Sent) {
+        self.sent = Some(sent);
         self.bar.set_message(self.doing);
         self.bar.set_length(sent.of);
         self.bar.set_position(sent.done);

@@ -77,6 +77,9 @@ pub fn page(verdict: &Verdict) -> String {
     for divergence in verdict.divergences.iter().take(SHOWN) {
         page.push('\n');
         page.push_str(&self::divergence(divergence));
+        if may_not_have_been_ready(divergence, verdict.from) {
+            page.push_str("Hint: the service may not have been ready yet: `--ready` says by what that is known, a path that it answers or a text that it writes\n");
+        }
     }
     let more = verdict.divergence_count.saturating_sub(SHOWN as u64);
     if more > 0 && !verdict.faithful {
@@ -87,6 +90,13 @@ pub fn page(verdict: &Verdict) -> String {
         );
     }
     page
+}
+
+/// Whether a service may have accepted its first request before it could answer it.
+fn may_not_have_been_ready(divergence: &Divergence, first: RequestId) -> bool {
+    let is_first = divergence.position.request == Some(first);
+    is_first
+        && matches!(divergence.kind, DivergenceKind::Status { expected, actual: 404 | 502 | 503, .. } if expected < 400)
 }
 
 fn final_state(page: &mut String, state: &FinalState) {
@@ -547,5 +557,33 @@ fn remark(remark: &Remark) -> String {
             "{} read otherwise and not compared: the service had begun to do the same, did something else, and they were done behind others then",
             count(*transactions, "ghost")
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hindcast_trace::Id;
+
+    use super::*;
+
+    #[test]
+    fn a_first_request_that_came_too_early_is_suspected() {
+        let suspects = |request: u64, expected, actual| {
+            let divergence = Divergence {
+                position: Position {
+                    request: Some(Id(request)),
+                    transaction: None,
+                },
+                kind: DivergenceKind::Status {
+                    expected,
+                    actual,
+                    actual_body: None,
+                },
+                sides: None,
+            };
+            may_not_have_been_ready(&divergence, Id(7))
+        };
+        assert!(suspects(7, 200, 404) && suspects(7, 302, 503));
+        assert!(!suspects(8, 200, 404) && !suspects(7, 401, 404) && !suspects(7, 200, 500));
     }
 }

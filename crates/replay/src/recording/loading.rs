@@ -255,18 +255,16 @@ impl<'a> Loading<'a> {
         let look = self.scope.look.as_ref();
         let begin = recording.transactions.len() + usize::from(look.is_some());
         recording.looks = Looks::starting_at(begin as u32);
-        let mut seen_by_statements = Vec::new();
+        let (mut seen_by_statements, writes) = (Vec::new(), &shapes.writes);
         for (tx, statements) in &self.statements {
             let shape = recording.transaction(*tx).shape;
             if shapes.gives_back(shape) {
                 continue;
             }
             let locks_first = shapes.locks_first(shape);
-            let looking = shapes.looking(shape);
-            let going_on = shapes.writes.going_on(shape);
-            let upserting = shapes.writes.upserting(shape);
-            let sights =
-                looking.and_then(|all| statements.sights(all, going_on, upserting, locks_first));
+            let (going_on, upserting) = (writes.going_on(shape), writes.upserting(shape));
+            let of = |looking| statements.sights(looking, going_on, upserting, locks_first);
+            let sights = shapes.looking(shape).and_then(of);
             let Some(Sights { first, later }) = sights else {
                 // Nothing else is known of it.
                 seen_by_statements.push((*tx, *tx, Seen::Snapshot(0), statements));
