@@ -6,8 +6,8 @@ finds a row being changed waits, and goes on with it as it has become.
 POST /N adds one to counter N between two looks at all of them. PUT /N adds one in a statement of its own. GET / looks twice, as does
 OPTIONS /, which rolls back. PATCH /N locks counter N, which stays as it is, and appends an entry to it; DELETE /N refers to it, and waits for
 those that lock it. LINK /N refers to it and has counter N count all that do, UNLINK /N counts them in a statement of its own. MOVE /N locks counter
-N and then the other one of 0 and 1, which ends in a deadlock where both come at a time; it says whether it was made to fail. Answers say what
-each statement saw.
+N and then the other one of 0 and 1, which ends in a deadlock where both come at a time; it says whether it was made to fail. VIEW / says in
+which order the counters lie. Answers say what each statement saw.
 """
 
 import http.server
@@ -117,6 +117,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_UNLINK(self):
         self.answer(connected(lambda c: [0, one(c, COUNT, (int(self.path[1:]),)), 0]))
+
+    def do_VIEW(self):
+        self.answer(connected(lambda c: [0, int("1" + "".join(str(row[0]) for row in c.execute("SELECT id FROM counter"))), 0]))
 
     def do_MOVE(self):
         self.answer(connected(lambda c: move(c, int(self.path[1:]))))

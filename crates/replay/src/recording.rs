@@ -120,6 +120,7 @@ pub struct Extras {
     pub drawn_uuids: Vec<DrawnUuid>,
     pub server_bytes: Option<Vec<u8>>,
     pub client_bytes: Option<Vec<u8>>,
+    pub row_order: Vec<u8>,
     /// What was taken out of both.
     secrets: Secrets,
 }
@@ -130,6 +131,7 @@ impl Extras {
             && self.drawn_uuids.is_empty()
             && self.server_bytes.is_none()
             && self.client_bytes.is_none()
+            && self.row_order.is_empty()
     }
 }
 

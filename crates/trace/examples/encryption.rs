@@ -151,5 +151,6 @@ fn transaction(recorder: u16, sequence: u64) -> Transaction {
         rechecked: Vec::new(),
         commit_lsn: None,
         values: None,
+        row_order: Vec::new(),
     }
 }

@@ -338,6 +338,7 @@ fn record(writer: &Writer, recorder: u16, count: u64) -> u64 {
                         statement_snapshots: Vec::new(),
                         rechecked: Vec::new(),
                         commit_lsn: None,
+                        row_order: Vec::new(),
                         values: Some(Digest::of(format!("{request} {user} {forum}").as_bytes()).0),
                     }));
                     if plan.last {

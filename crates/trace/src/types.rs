@@ -212,6 +212,10 @@ pub struct Transaction {
     /// under [`Recorder::values_key`]. `None`: it had none, or they were not seen.
     #[serde(deserialize_with = "or_empty")]
     pub values: Option<u32>,
+    /// Of its statements that were answered several rows: in which order these came, as places
+    /// among them by their hashes.
+    #[serde(deserialize_with = "or_empty")]
+    pub row_order: Vec<u8>,
 }
 
 /// What a statement saw, and those behind it that are not told of.

@@ -204,6 +204,7 @@ impl Service {
             rechecked: Vec::new(),
             commit_lsn: None,
             values: None,
+            row_order: Vec::new(),
         }));
         ended
     }

@@ -36,6 +36,7 @@ pub mod frame;
 pub mod limits;
 pub mod message;
 mod observer;
+pub mod row_order;
 pub mod sent;
 pub mod spoken;
 pub mod sql;

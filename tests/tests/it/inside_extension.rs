@@ -583,6 +583,16 @@ fn rows_of_one_that_was_rolled_back_are_taken_behind_it_by_changed_code() {
     assert_eq!(counts["changed"], 0, "{report:#}");
 }
 
+/// Rows are changed behind the first write of their transactions, and so lie elsewhere in a replay.
+#[test]
+fn rows_come_in_the_order_in_which_they_came() {
+    let requests = |round: usize, number: usize| match (round + number) % 3 {
+        0 => ("VIEW", "/".to_owned()),
+        _ => ("LINK", format!("/{}", (round + 3 * number) % 4)),
+    };
+    counters("rows", requests);
+}
+
 /// Whoever waits first looks first whether each waits for the other. Changed code has the other one
 /// wait first.
 #[test]

@@ -587,6 +587,7 @@ fn to_trace(
         clock: Vec::new(),
         commit_lsn: None,
         values: None,
+        row_order: observed.row_order,
     }
 }
 

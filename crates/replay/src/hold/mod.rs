@@ -35,6 +35,7 @@ mod own;
 mod pins;
 mod places;
 mod plan;
+mod rows;
 mod sent;
 mod served;
 mod serving;
@@ -345,6 +346,9 @@ impl Holder {
             }
             return;
         }
+        if rows::ends_rows(tag) {
+            self.give_rows(out, cx);
+        }
         let Some(answer) = self.answers.take(tag, body) else {
             self.note_parameter(tag, body);
             forward(frame, self.withheld.wire(out));
@@ -379,6 +383,9 @@ impl Holder {
         let is_dropped = nothing.as_ref().is_some_and(Option::is_none);
         let other = other.or(nothing.flatten());
         let frame = other.as_ref().unwrap_or(frame);
+        if !is_dropped && self.keep_row(frame, answer.row.ordered, out, cx) {
+            return;
+        }
         self.note_answer(frame, answer.row.ordered, cx);
         let withheld = answer.owner == Owner::Withheld && tag == server::READY_FOR_QUERY;
         if !is_dropped && (!withheld || self.is_failed_split()) {

@@ -13,6 +13,7 @@ use hindcast_wire::sql::{self, Statement};
 
 use super::pins::Pins;
 use super::places::Places;
+use super::rows::Rows;
 use super::sent::Sent;
 use crate::learned::Results;
 use crate::looks::Stretch;
@@ -105,6 +106,8 @@ pub(super) struct Open {
     losing: Vec<u32>,
     /// Those that change rows of tables in which others did.
     changes: Vec<u32>,
+    /// Rows that its client is not told of yet.
+    pub rows: Rows,
     /// It is known which of its statements drew what.
     draws_by_statement: bool,
     /// A savepoint was set before its snapshot was taken, and so before anything was pinned.
@@ -213,6 +216,7 @@ impl Open {
             inserts: Vec::new(),
             losing: Vec::new(),
             changes: Vec::new(),
+            rows: Rows::default(),
             draws_by_statement: false,
             nested: false,
             behind_savepoint: 0,
@@ -310,8 +314,15 @@ impl Open {
         self.inserts.clone_from(&pins.inserts);
         self.losing.clone_from(&pins.losing);
         self.changes.clone_from(&pins.changes);
+        self.rows = Rows::new(pins.row_orders.clone());
         self.nested &= is_pinned;
         self.draws_by_statement = is_pinned && pins.draws_by_statement();
+    }
+
+    /// The recorded statement that the one is whose answer comes.
+    pub fn recorded_statement(&self) -> Option<u32> {
+        self.run()?;
+        self.places.same(self.answered)
     }
 
     /// The recorded statement that this one is, if it is to insert in the recorded order.
@@ -348,6 +359,7 @@ impl Open {
         self.inserts.clone_from(&pins.inserts);
         self.losing.clone_from(&pins.losing);
         self.changes.clone_from(&pins.changes);
+        self.rows = Rows::new(pins.row_orders.clone());
         self.draws_by_statement = pins.draws_by_statement();
     }
 

@@ -115,6 +115,7 @@ impl<'a> Loading<'a> {
             drawn,
             server_bytes: recorded.server_bytes.filter(|_| fate == Fate::Aborted),
             client_bytes: recorded.client_bytes.filter(|_| request.is_none()),
+            row_order: recorded.row_order,
             secrets: recorded.secrets,
         };
         self.recording.transactions.push(RecordedTransaction {

@@ -163,6 +163,7 @@ impl Written {
             rechecked: Vec::new(),
             commit_lsn: None,
             values: None,
+            row_order: Vec::new(),
         };
         while let Some(word) = words.next() {
             let mut value = || words.next().expect("a value");

@@ -113,6 +113,7 @@ impl Recording {
             rechecked: Vec::new(),
             commit_lsn: None,
             values: None,
+            row_order: Vec::new(),
         }));
     }
 

@@ -85,6 +85,7 @@ impl Streamed for Transactions {
             client_bytes: None,
             statement_snapshots: Vec::new(),
             clock: Vec::new(),
+            row_order: Vec::new(),
             secrets: Secrets::None,
             ..row
         }

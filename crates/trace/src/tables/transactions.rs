@@ -96,6 +96,9 @@ impl Table for Transactions {
             .optional()
             .bulky(),
         Column::new("values_digest", Kind::UInt32, Packing::Plain).optional(),
+        Column::new("row_order", Kind::Binary, Packing::Dictionary)
+            .optional()
+            .bulky(),
     ];
     const ID: Option<usize> = Some(0);
     const TIME: Option<usize> = Some(4);
@@ -166,6 +169,7 @@ impl Table for Transactions {
         columns.optional_bytes((!row.clock.is_empty()).then_some(&row.clock[..]));
         columns.optional_bytes(row.secrets.sealed());
         columns.optional_int(row.values.map(i64::from));
+        columns.optional_bytes((!row.row_order.is_empty()).then_some(&row.row_order[..]));
     }
 
     fn assemble(columns: &mut RowReader<'_>) -> Result<Transaction, Malformed> {
@@ -235,6 +239,7 @@ impl Table for Transactions {
                 .optional_bytes()
                 .map_or(Secrets::None, Secrets::Sealed),
             values: columns.optional_int().map(|digest| digest as u32),
+            row_order: columns.optional_bytes().unwrap_or_default(),
         })
     }
 }

@@ -191,6 +191,7 @@ for table in ["requests", "transactions", "shapes", "gaps", "bases", "recorders"
                clock BLOB
                secrets BLOB
                values_digest UINTEGER
+               row_order BLOB
             shapes
                id UINTEGER
                statements VARCHAR[]

@@ -179,6 +179,7 @@ proptest! {
             transaction.client_bytes = None;
             transaction.statement_snapshots = Vec::new();
             transaction.clock.clear();
+            transaction.row_order.clear();
             transaction.secrets = Secrets::None;
         }
         let requests = trace.requests(RequestFilter { lean: true, ..RequestFilter::default() });

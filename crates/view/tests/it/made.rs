@@ -100,6 +100,7 @@ impl Made {
             rechecked: own.rechecked.to_vec(),
             commit_lsn: None,
             values: None,
+            row_order: Vec::new(),
             drawn_uuids: Vec::new(),
             drawn: Vec::new(),
             clock: Vec::new(),

@@ -6,6 +6,7 @@ use super::columns::{DrawnColumn, DrawnFrom, Source};
 use super::note::{Tracked, Work};
 use super::observed::{Context, Event};
 use super::server::{Parts, ServerSide};
+use crate::digest::row_hash;
 use crate::frame::Piece;
 use crate::limits;
 use crate::message::backend;
@@ -18,7 +19,7 @@ impl ServerSide {
         match piece.last {
             true => {
                 let row = self.text_form.row(piece.body(), &self.settings);
-                open.digest.row(ordered, row);
+                open.row(ordered, row_hash(row));
                 self.refused |= self.tries && is_refusal(row);
             }
             false if self.text_form.converts() => {
@@ -67,7 +68,7 @@ impl ServerSide {
         if piece.last {
             let hash = self.hasher.finish();
             if let Some(open) = &mut self.open {
-                open.digest.row_hash(ordered, hash);
+                open.row(ordered, hash);
             }
         }
     }
@@ -79,7 +80,7 @@ impl ServerSide {
             let collected = std::mem::take(&mut self.collected);
             let row = self.text_form.row(&collected, &self.settings);
             if let Some(open) = &mut self.open {
-                open.digest.row(ordered, row);
+                open.row(ordered, row_hash(row));
             }
         } else if self.collected.len() > limits::CONVERTED_ROW_BYTES_MAX {
             self.hasher.part(&std::mem::take(&mut self.collected));

@@ -166,6 +166,8 @@ pub struct ObservedTransaction {
     pub shape: u32,
     pub result_digest: u32,
     pub result_rows: u64,
+    /// Of statements with several rows: see [`RowOrder::all`](crate::row_order::RowOrder::all).
+    pub row_order: Vec<u8>,
     /// `completed` is from [`Context::lock_order`].
     pub locks: Vec<Lock>,
     pub sequence_values: Vec<SequenceValue>,

@@ -15,6 +15,7 @@ use super::observed::{Context, Cut, Failure, ObservedTransaction};
 use crate::digest::{ResultDigest, ShapeHasher};
 use crate::limits;
 use crate::message::frontend::{self, Target};
+use crate::row_order::OrderKeeper;
 use crate::sql::{ADVISORY, ADVISORY_REFUSED, Fingerprint, Kind, Script, Statement};
 use crate::values::values_of;
 
@@ -75,6 +76,7 @@ pub(super) struct Open {
     failures: Vec<Failure>,
     shape: ShapeHasher,
     pub digest: ResultDigest,
+    row_order: OrderKeeper,
     locks: Vec<Lock>,
     sequence_values: Vec<SequenceValue>,
     drawn_uuids: Vec<DrawnUuid>,
@@ -129,6 +131,7 @@ impl Open {
             failures: Vec::new(),
             shape: ShapeHasher::new(),
             digest: ResultDigest::new(),
+            row_order: OrderKeeper::default(),
             locks: Vec::new(),
             sequence_values: Vec::new(),
             drawn_uuids: Vec::new(),
@@ -184,6 +187,13 @@ impl Open {
                 self.cut.client_bytes = true;
             }
         }
+    }
+
+    /// A row of the statement that is being answered.
+    pub fn row(&mut self, ordered: bool, hash: u64) {
+        self.digest.row_hash(ordered, hash);
+        self.row_order
+            .row(self.statement_count.saturating_sub(1), hash);
     }
 
     /// Whether it is worth telling about and its beginning has not been told yet; then this counts
@@ -363,6 +373,7 @@ impl Open {
             shape: self.shape.value(),
             result_digest: self.digest.value(),
             result_rows: self.digest.rows(),
+            row_order: self.row_order.finish(),
             locks: self.locks,
             sequence_values: self.sequence_values,
             drawn_uuids: self.drawn_uuids,

@@ -194,7 +194,12 @@ pub fn transaction() -> impl Strategy<Value = Transaction> {
         option::of(any::<u64>()),
         vec(drawn_uuid, 0..3),
         vec(drawn(), 0..4),
-        (bytes(), option::of(bytes()), option::of(any::<u32>())),
+        (
+            bytes(),
+            option::of(bytes()),
+            option::of(any::<u32>()),
+            bytes(),
+        ),
     );
     (who, when, what, result, rest).prop_map(|(who, when, what, result, rest)| Transaction {
         id: who.0,
@@ -223,6 +228,7 @@ pub fn transaction() -> impl Strategy<Value = Transaction> {
         clock: rest.9.0,
         secrets: rest.9.1.map_or(Secrets::None, Secrets::Sealed),
         values: rest.9.2,
+        row_order: rest.9.3,
     })
 }
 
