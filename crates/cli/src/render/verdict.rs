@@ -74,6 +74,11 @@ pub fn page(verdict: &Verdict) -> String {
     for remark in &verdict.remarks {
         let _ = writeln!(page, "  note: {}", self::remark(remark));
     }
+    divergences(&mut page, verdict);
+    page
+}
+
+fn divergences(page: &mut String, verdict: &Verdict) {
     for divergence in verdict.divergences.iter().take(SHOWN) {
         page.push('\n');
         page.push_str(&self::divergence(divergence));
@@ -83,13 +88,8 @@ pub fn page(verdict: &Verdict) -> String {
     }
     let more = verdict.divergence_count.saturating_sub(SHOWN as u64);
     if more > 0 && !verdict.faithful {
-        let _ = writeln!(
-            page,
-            "\n… and {} more; all that were described: --json",
-            more
-        );
+        let _ = writeln!(page, "\n… and {more} more; all that were described: --json");
     }
-    page
 }
 
 /// Whether a service may have accepted its first request before it could answer it.
