@@ -55,6 +55,8 @@ async def main():
     await interrupted.wait()
     # A second one is nothing new.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # One that is not closed may still connect, and what does is waited for.
+    await application.pool.close()
 
 
 if __name__ == "__main__":
