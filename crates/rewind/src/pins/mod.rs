@@ -103,11 +103,12 @@ fn failed(doing: impl Into<String>) -> impl FnOnce(hindcast_pg::Error) -> PinErr
 pub async fn prepare(client: &Client, reserved: Reserved) -> Result<Pinned, PinError> {
     let row = client
         .query_one(
-            "SELECT pg_catalog.current_setting('is_superuser') = 'on'",
+            "SELECT pg_catalog.current_setting('is_superuser') = 'on', \
+                 pg_catalog.current_setting('hindcast.next_snapshot', true) IS NOT NULL",
             &[],
         )
         .await
-        .map_err(failed("ask for privileges"))?;
+        .map_err(failed("ask for privileges and the extension"))?;
     if !row.get::<bool>(0) {
         return Ok(Pinned {
             unpinned: vec![Unpinned {
@@ -128,7 +129,8 @@ pub async fn prepare(client: &Client, reserved: Reserved) -> Result<Pinned, PinE
                 .batch_execute("COMMIT")
                 .await
                 .map_err(failed("commit"))?;
-            Ok(pinned)
+            let imposes = row.get(1);
+            Ok(Pinned { imposes, ..pinned })
         }
         Err(error) => {
             let _ = client.batch_execute("ROLLBACK").await;
@@ -148,16 +150,8 @@ async fn prepare_within(client: &Client, reserved: Reserved) -> Result<Pinned, P
             .await
             .map_err(failed("hide a type"))?;
     }
-    let imposes = client
-        .query_one(
-            "SELECT pg_catalog.current_setting('hindcast.next_snapshot', true) IS NOT NULL",
-            &[],
-        )
-        .await
-        .map_err(failed("ask for the extension"))?;
     let mut pinned = Pinned {
         active: true,
-        imposes: imposes.get(0),
         ..Pinned::default()
     };
     reserved.insert(client).await?;
