@@ -396,14 +396,7 @@ fn remarks_on(
         let statement = statement.clone();
         Remark::OutsideWriteRefused { statement, times }
     }));
-    let nothing = "sequence values and now(): the user of the rewound database is no superuser";
-    let unpinned = match &options.setting.unpinned {
-        None => vec![nothing.to_owned()],
-        Some(unpinned) => unpinned.clone(),
-    };
-    let not_imposed = recording.not_imposed();
-    let not_imposed = not_imposed.filter(|_| !options.setting.imposes);
-    let unpinned = unpinned.into_iter().chain(not_imposed);
-    remarks.extend(unpinned.map(|what| Remark::NotPinned { what }));
+    let not_pinned = recording.not_pinned(&options.setting.pinned).into_iter();
+    remarks.extend(not_pinned.map(|what| Remark::NotPinned { what }));
     remarks
 }

@@ -53,7 +53,7 @@ mod others;
 mod pins;
 pub mod place;
 pub mod plan;
-mod reading;
+pub mod reading;
 pub mod ready;
 pub mod recording;
 pub mod redacted;

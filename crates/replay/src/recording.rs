@@ -16,6 +16,7 @@ use std::os::unix::fs::FileExt;
 
 use hindcast_order::retroaction::{Origin, Past};
 use hindcast_order::{Change, Levels, LevelsError, LockStep, Lost, Request, Tx};
+use hindcast_rewind::pins::Pinned;
 use hindcast_taplog::pins::{Number, Reading, decode_readings};
 use hindcast_trace::{
     self as trace, Attribution, Digest, Drawn, DrawnUuid, Isolation, Micros, ReadError, RequestId,
@@ -420,15 +421,21 @@ impl Recording {
         &self.looks
     }
 
-    /// What is not pinned where the server does not give a statement another snapshot than its own.
-    pub fn not_imposed(&self) -> Option<String> {
+    /// What may come out otherwise by itself in a database with these pins.
+    pub fn not_pinned(&self, pinned: &Pinned) -> Vec<String> {
+        let nothing = "sequence values and now(): the user of the rewound database is no superuser";
+        let mut all = match pinned.active {
+            false => vec![nothing.to_owned()],
+            true => pinned.unpinned.iter().map(ToString::to_string).collect(),
+        };
         let early = self.looks.early();
-        (early > 0).then(|| {
-            format!(
+        if early > 0 && !pinned.imposes {
+            all.push(format!(
                 "what {early} statements that waited for a row saw of other rows: the server has not loaded hindcast, or an older one \
                  (`hindcast extension check`)"
-            )
-        })
+            ));
+        }
+        all
     }
 
     /// The id of a ghost that wrote: those that locked something first have lower ones.

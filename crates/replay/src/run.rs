@@ -57,10 +57,8 @@ pub struct Setting {
     pub pg_listen: ListenAddress,
     /// The rewound database.
     pub database: DatabaseUrl,
-    /// What could not be pinned there; `None` if nothing could.
-    pub unpinned: Option<Vec<String>>,
-    /// Whether its server gives a statement another snapshot than its own.
-    pub imposes: bool,
+    /// What is pinned there.
+    pub pinned: Pinned,
     pub allow_outside_writes: bool,
     /// What transactions get that do not ask for an isolation; `None`: what the recorder gave
     /// them.
@@ -76,9 +74,7 @@ impl Setting {
     /// Runs on this rewound database.
     pub fn use_database(&mut self, database: DatabaseUrl, pinned: &Pinned) {
         self.database = database;
-        let unpinned = || pinned.unpinned.iter().map(ToString::to_string).collect();
-        self.unpinned = pinned.active.then(unpinned);
-        self.imposes = pinned.imposes;
+        self.pinned.clone_from(pinned);
     }
 
     fn hold_options(&self, recorders: &[Recorder], code: Code, stop: Option<Stop>) -> HoldOptions {
@@ -86,8 +82,8 @@ impl Setting {
         HoldOptions {
             trace_id_prefixes: prefixes.collect(),
             scripts: Arc::new(ScriptCache::default()),
-            pinned: self.unpinned.is_some(),
-            imposes: self.imposes,
+            pinned: self.pinned.active,
+            imposes: self.pinned.imposes,
             code,
             stop,
         }

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use hindcast_trace::{Shape, ShapeId, Trace};
 use hindcast_wire::sql::{self, Dialect, Kind, Script, Statement};
 
-pub use crate::reading::only_reads;
+use crate::reading::only_reads;
 use crate::setup::{asks_aside, asks_catalog, asks_nothing, sets_up};
 pub use writes::{Writes, targets};
 

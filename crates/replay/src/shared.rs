@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hindcast_order::{Request, Tx};
 use hindcast_trace::{Drawn, ShapeId};
-use hindcast_wire::row_order::RowOrder;
 use hindcast_wire::sql::ScriptCache;
 
 use crate::coordinator::Coordinator;
@@ -189,13 +188,13 @@ impl Shared {
                 looks,
                 statements,
                 refused,
-                row_orders: RowOrder::all(&self.extras(tx)?.row_order),
+                row_order: self.extras(tx)?.row_order,
                 ..Pins::default()
             });
         }
         let drawn = self.readable(self.recording.drawn(tx))?;
         Ok(Pins {
-            row_orders: RowOrder::all(&drawn.row_order),
+            row_order: drawn.row_order,
             isolation,
             looks,
             statements,
@@ -241,7 +240,7 @@ impl Shared {
         let tries = self.monitor.with(|c| c.shapes().tries(recorded.shape));
         // Where it is known what it lost to, its statement waits for just that.
         let acts_late = self.recording.lost_a_conflict(tx) && !recorded.knows_statements;
-        let row_orders = RowOrder::all(&self.extras(tx)?.row_order);
+        let row_order = self.extras(tx)?.row_order;
         let own = recorded
             .request
             .map(|(request, _)| (request, self.recording.own(request)));
@@ -253,7 +252,7 @@ impl Shared {
                 reads_only: true,
                 acts_late,
                 looks,
-                row_orders,
+                row_order,
                 statements,
                 ..Pins::default()
             });
@@ -286,7 +285,7 @@ impl Shared {
             acts_late,
             looks,
             inserts,
-            row_orders,
+            row_order,
             statements,
             ..Pins::default()
         })

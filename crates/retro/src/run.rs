@@ -25,7 +25,6 @@ use hindcast_replay::run::{End, Ran, Run};
 use hindcast_replay::shapes::Shapes;
 use hindcast_replay::verdict;
 use hindcast_replay::{Hooks, Recording, ReplayError, ReplayOptions, Setting, Start};
-use hindcast_rewind::pins::Pinned;
 use hindcast_rewind::{Options as RewindOptions, Rewound};
 use hindcast_state::StateError;
 use hindcast_trace::{self as trace, Gap, Micros, ReadError, RequestId, Trace};
@@ -572,7 +571,8 @@ impl Attempt<'_> {
                 times,
             }
         }));
-        remarks.extend(not_pinned(done, &prepared.pinned));
+        let not_pinned = done.recording.not_pinned(&prepared.pinned).into_iter();
+        remarks.extend(not_pinned.map(|what| Remark::NotPinned { what }));
         remarks.extend(done.ran.remarks.iter().filter_map(of_replay));
         if let Some(found) = self.selector.modified_found() {
             remarks.push(Remark::ModifiedFound {
@@ -737,19 +737,6 @@ fn span(recording: &Recording) -> (Micros, Micros) {
 
 fn micros(duration: Duration) -> Micros {
     duration.as_micros() as Micros
-}
-
-/// What may come out otherwise by itself.
-fn not_pinned(done: &Done, pinned: &Pinned) -> Vec<Remark> {
-    let nothing = "sequence values and now(): the user of the rewound database is no superuser";
-    let mut all = match pinned.active {
-        false => vec![nothing.to_owned()],
-        true => pinned.unpinned.iter().map(ToString::to_string).collect(),
-    };
-    let not_imposed = done.recording.not_imposed();
-    all.extend(not_imposed.filter(|_| !pinned.imposes));
-    let remark = |what| Remark::NotPinned { what };
-    all.into_iter().map(remark).collect()
 }
 
 /// What a replay would say, too.

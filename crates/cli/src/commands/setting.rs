@@ -11,6 +11,7 @@ use hindcast_replay::place::Place;
 use hindcast_replay::run::{Hooks, ReplayError, Setting};
 use hindcast_replay::sender::Sent;
 use hindcast_replay::{Plan, RestoreError, StartError};
+use hindcast_rewind::pins::Pinned;
 use hindcast_rewind::{Options as RewindOptions, Rewound};
 use hindcast_trace::{Gap, GapCause, Recorder, RequestId, Trace};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -67,8 +68,7 @@ pub fn setting(
             .parse()
             .map_err(|error| CliError::usage(format!("--pg-listen: {error}")))?,
         database: database(recorder)?,
-        unpinned: None,
-        imposes: false,
+        pinned: Pinned::default(),
         allow_outside_writes: args.allow_outside_writes,
         isolation: None,
         stall_timeout: args.stall_timeout,

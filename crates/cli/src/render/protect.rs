@@ -7,7 +7,7 @@ use hindcast_protect::message::{Progress, Protection, Standing, Status};
 use hindcast_protect::terms::{self, Next, Unprotected};
 
 use super::exec::how;
-use super::format::bytes;
+use super::format::{bytes, count};
 
 pub fn of_running(notice: &terms::Notice) -> String {
     match notice {
@@ -195,15 +195,15 @@ fn took_over(takeover: &backup::Takeover) -> String {
     let files = match takeover.lost_files {
         0 => String::new(),
         files => format!(
-            "\n      What it has written to {files} open {} is not on this machine: its writes there fail.",
-            if files == 1 { "file" } else { "files" }
+            "\n      What it has written to {} is not on this machine: its writes there fail.",
+            count(files.into(), "open file")
         ),
     };
     let cut = match takeover.cut_files {
         0 => String::new(),
         files => format!(
-            "\n      What the primary had appended to {files} {} beyond what it had told was cut off again.",
-            if files == 1 { "file" } else { "files" }
+            "\n      What the primary had appended to {} beyond what it had told was cut off again.",
+            count(files.into(), "file")
         ),
     };
     let then = match takeover.is_recorded {

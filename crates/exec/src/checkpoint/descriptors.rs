@@ -151,10 +151,7 @@ fn find_others(found: &mut [Descriptor], connected: &[(RawFd, OwnedFd)]) -> Resu
         let (_, own) = own.ok_or(io::Error::from(io::ErrorKind::NotFound))?;
         let their = connected
             .iter()
-            .filter(|(number, _)| *number != descriptor.number);
-        let their = their
-            .into_iter()
-            .find(|(_, file)| socket::are_a_pair(own, file));
+            .find(|(number, file)| *number != descriptor.number && socket::are_a_pair(own, file));
         let what = "a connected socket whose other end it has not".to_owned();
         *other = their.ok_or(NotTaken::from(Unfit::Descriptor(what)))?.0;
     }

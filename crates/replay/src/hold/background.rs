@@ -13,8 +13,8 @@ use super::plan::Plan;
 use super::sent::{Sent, lays_one_row};
 use super::transaction::{Ghost, Kind, Open, Tried};
 use super::{Code, Context, Holder, Unplanned};
+use crate::reading::only_reads;
 use crate::setup::sets_up;
-use crate::shapes::only_reads;
 use crate::transaction::Claim;
 
 impl Open {

@@ -18,8 +18,8 @@ use super::own::Own;
 use super::plan::{Plan, Split, Step};
 use super::transaction::{Kind, Open};
 use super::{Advance, Code, Context, Holder, Next, Session, Unplanned};
+use crate::reading::only_reads;
 use crate::setup::asks_aside;
-use crate::shapes::only_reads;
 use crate::transaction::{Ask, Claim, Stop};
 use crate::transcript::Transcript;
 

@@ -13,8 +13,8 @@ use super::pins::Pins;
 use super::plan::{Plan, Step};
 use super::transaction::{Kind, Open};
 use super::{Code, Context, Holder, Unplanned};
+use crate::reading::only_reads;
 use crate::setup::{asks_aside, asks_catalog, sets_up};
-use crate::shapes::only_reads;
 use crate::transaction::{Ask, Claim, Opening};
 
 impl Holder {

@@ -2,7 +2,6 @@
 
 use hindcast_rewind::pins::{Settings, Values};
 use hindcast_trace::{Drawn, DrawnUuid, Isolation, Micros};
-use hindcast_wire::row_order::RowOrder;
 
 use crate::looks::Stretch;
 
@@ -36,8 +35,9 @@ pub struct Pins {
     pub losing: Vec<u32>,
     /// Those that change rows of tables in which others did.
     pub changes: Vec<u32>,
-    /// In which order the rows of its statements came.
-    pub row_orders: Vec<RowOrder>,
+    /// In which order the rows of its statements came; see
+    /// [`RowOrder::all`](hindcast_wire::row_order::RowOrder::all).
+    pub row_order: Vec<u8>,
     /// The hashes of its statements. Empty where they are certainly those that come.
     pub statements: Vec<u64>,
 }

@@ -15,7 +15,7 @@ use super::{Context, Holder};
 /// Rows of a statement that are kept back until all are there.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    /// In which order those of statements came that are still to be answered.
+    /// In which order those of its statements came, by statement.
     orders: Vec<RowOrder>,
     /// The statement has other rows.
     others: Option<u32>,
@@ -37,17 +37,18 @@ pub(super) fn ends_rows(tag: u8) -> bool {
 }
 
 impl Rows {
-    pub fn new(orders: Vec<RowOrder>) -> Self {
+    /// `kept`: by the recorder.
+    pub fn new(kept: &[u8]) -> Self {
         Self {
-            orders,
+            orders: RowOrder::all(kept),
             ..Self::default()
         }
     }
 
     fn order(&self, statement: u32) -> Option<&RowOrder> {
-        let is_its = |order: &&RowOrder| order.statement == statement;
-        let known = self.orders.iter().find(is_its);
-        known.filter(|_| self.others != Some(statement))
+        let by = |order: &RowOrder| order.statement;
+        let at = self.orders.binary_search_by_key(&statement, by).ok()?;
+        (self.others != Some(statement)).then(|| &self.orders[at])
     }
 }
 

@@ -10,8 +10,8 @@ use hindcast_wire::{Status, Wires};
 use super::plan::Plan;
 use super::served::{Asked, Progress, Served};
 use super::{Advance, Context, Holder, Next, Session, Unplanned};
+use crate::reading::only_reads;
 use crate::setup::asks_aside;
-use crate::shapes::only_reads;
 
 impl Holder {
     pub(super) fn serve(

@@ -17,8 +17,9 @@ use super::rows::Rows;
 use super::sent::Sent;
 use crate::learned::Results;
 use crate::looks::Stretch;
+use crate::reading::only_reads;
 use crate::setup::{asks_catalog, sets_up};
-use crate::shapes::{may_be_aside, only_reads};
+use crate::shapes::may_be_aside;
 use crate::transaction::{Ask, Claim, Ended, EndedAs, Looking};
 use crate::transcript::Transcript;
 
@@ -314,7 +315,7 @@ impl Open {
         self.inserts.clone_from(&pins.inserts);
         self.losing.clone_from(&pins.losing);
         self.changes.clone_from(&pins.changes);
-        self.rows = Rows::new(pins.row_orders.clone());
+        self.rows = Rows::new(&pins.row_order);
         self.nested &= is_pinned;
         self.draws_by_statement = is_pinned && pins.draws_by_statement();
     }
@@ -359,7 +360,7 @@ impl Open {
         self.inserts.clone_from(&pins.inserts);
         self.losing.clone_from(&pins.losing);
         self.changes.clone_from(&pins.changes);
-        self.rows = Rows::new(pins.row_orders.clone());
+        self.rows = Rows::new(&pins.row_order);
         self.draws_by_statement = pins.draws_by_statement();
     }
 

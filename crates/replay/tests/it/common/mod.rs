@@ -25,6 +25,7 @@ use hindcast_replay::place::Place;
 use hindcast_replay::sender::{Pace, Sent};
 use hindcast_replay::verdict::Remark;
 use hindcast_replay::{Hooks, Plan, ReplayOptions, Setting, Start, Verdict, restore};
+use hindcast_rewind::pins::Pinned;
 use hindcast_rewind::{Rewound, take_template};
 use hindcast_trace::{Id, Location, RequestId, Trace};
 use http_body_util::{BodyExt, Full};
@@ -367,8 +368,7 @@ impl Recorded {
             service_log: self.folder.path().join("service.log"),
             pg_listen: any_port(),
             database: rewound.url().clone(),
-            unpinned: None,
-            imposes: false,
+            pinned: Pinned::default(),
             allow_outside_writes: false,
             isolation: None,
             stall_timeout: Duration::from_millis(1500),
