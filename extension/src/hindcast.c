@@ -67,7 +67,12 @@ hindcast_ExecutorStart(QueryDesc *query, int flags)
 	impose_read_only();
 	impose_snapshot(query, clients);
 	if (noted && query->snapshot != InvalidSnapshot)
-		note_snapshot(query->snapshot, clients ? PLACE_OWN : PLACE_NESTED);
+	{
+		if (clients)
+			note_snapshot(query->snapshot, PLACE_OWN);
+		else
+			note_nested_snapshot(query->snapshot);
+	}
 	else if (!noted && ring_exists())
 		transaction_left_out();
 

@@ -169,6 +169,7 @@ typedef struct SnapshotNote
 
 extern FullTransactionId full_xid(TransactionId xid);
 extern void note_snapshot(Snapshot snapshot, NotePlace place);
+extern void note_nested_snapshot(Snapshot snapshot);
 extern void note_recheck(void);
 extern void note_failure(bool waited);
 extern RingPart notes(void);

@@ -9,6 +9,7 @@
 #include "hindcast.h"
 
 #include "access/xact.h"
+#include "miscadmin.h"
 #include "storage/lwlock.h"
 #include "storage/procarray.h"
 #include "utils/memutils.h"
@@ -121,6 +122,17 @@ same_as_last(FullTransactionId xmin, FullTransactionId xmax, uint32 count, const
 		memcmp(last->running, running, count * sizeof(TransactionId)) == 0;
 }
 
+/* Whether it shows less than the last one, as what a function runs that takes no snapshot of its own. */
+static bool
+shows_less_than_last(FullTransactionId xmax, uint32 count)
+{
+	SnapshotNote *last = (SnapshotNote *) (bytes + last_snapshot);
+
+	return any_snapshot &&
+		(FullTransactionIdPrecedes(xmax, last->xmax) ||
+		 (FullTransactionIdEquals(xmax, last->xmax) && count > last->count));
+}
+
 /* Memory for it is taken before, since where a statement has failed nothing else may. */
 static void
 prepare_for_failure(void)
@@ -154,6 +166,8 @@ note_snapshot(Snapshot snapshot, NotePlace place)
 		return;
 	if (place != PLACE_BEHIND && same_as_last(xmin, xmax, count, running))
 		return;
+	if (place == PLACE_NESTED && shows_less_than_last(xmax, count))
+		return;
 	note = (SnapshotNote *) add_note(SNAPSHOT_NOTE_LENGTH(count), NOTE_SNAPSHOT, place);
 	if (note == NULL)
 		return;
@@ -173,6 +187,22 @@ add_recheck(void)
 		return;
 	last_recheck = transaction_statements();
 	(void) add_note(sizeof(Note), NOTE_RECHECK, PLACE_OWN);
+}
+
+/*
+ * Notes what a query sees that a function within the statement at hand runs. If that is more than
+ * is noted of it, the statement saw more than its snapshot, as one that waited. The checks of
+ * foreign keys run queries, too, and change nothing of what it saw.
+ */
+void
+note_nested_snapshot(Snapshot snapshot)
+{
+	Size		before = used;
+	bool		first = !any_snapshot;
+
+	note_snapshot(snapshot, PLACE_NESTED);
+	if (used > before && !first && !InNoForceRLSOperation() && !IsolationUsesXactSnapshot())
+		add_recheck();
 }
 
 /*

@@ -1,6 +1,6 @@
 //! What a statement does besides reading, as far as its text tells.
 
-use hindcast_wire::sql::{Kind, Statement};
+use hindcast_wire::sql::{self, Dialect, Kind, Statement};
 
 /// Functions that read a clock or a sequence.
 const DRAWING: [&str; 16] = [
@@ -53,6 +53,18 @@ pub fn upserts(statement: &Statement) -> bool {
     statement.kind == Kind::Insert
         && text.contains("do update")
         && !words.any(|word| word == "select")
+}
+
+/// Whether a query locks the rows that it finds.
+pub fn locks_rows(statement: &Statement) -> bool {
+    let text = &statement.fingerprint.text;
+    let locks = || !sql::lock_edits(text.as_bytes(), Dialect::default()).is_empty();
+    statement.kind == Kind::Select && (skips_locked(text) || locks())
+}
+
+/// Whether a statement leaves alone what others have locked.
+pub fn skips_locked(text: &str) -> bool {
+    text.to_ascii_lowercase().contains("skip locked")
 }
 
 #[cfg(test)]

@@ -44,6 +44,8 @@ fn a_volatile_function_takes_snapshots_of_its_own() {
     assert_eq!(record.snapshots[1], inner);
     assert_eq!(outer, inner);
     assert_eq!(record.statements, 5);
+    // It saw more than its own snapshot shows.
+    assert_eq!(record.rechecked, [3]);
 }
 
 #[test]
@@ -63,6 +65,52 @@ fn a_stable_function_sees_what_its_statement_sees() {
     let record = reader.take_of(session.pid).pop().unwrap();
     assert_eq!(record.statements, 1);
     assert_eq!(places(&record), [(1, false)]);
+    assert_eq!(record.rechecked, []);
+}
+
+#[test]
+fn what_a_function_sees_that_sees_less_than_another_is_not_what_the_next_statement_sees() {
+    let cluster = server();
+    let mut reader = reader(&cluster);
+    let mut session = session(&cluster);
+    session.run(COMMITTING);
+    session.run(
+        "CREATE FUNCTION sees_more() RETURNS text VOLATILE LANGUAGE plpgsql AS $$
+         DECLARE seen text; BEGIN
+           PERFORM elsewhere();
+           SELECT pg_current_snapshot() INTO seen;
+           RETURN seen;
+         END $$;
+         CREATE FUNCTION sees_the_same(text) RETURNS text STABLE LANGUAGE plpgsql AS $$
+         DECLARE n bigint; BEGIN SELECT count(*) INTO n FROM t; RETURN $1; END $$;",
+    );
+    session.run("BEGIN");
+    let seen = session.one("SELECT sees_the_same(sees_more())");
+    session.run("COMMIT");
+    let record = reader.take_of(session.pid).pop().unwrap();
+    assert_eq!(places(&record), [(2, false), (2, true)]);
+    assert_eq!(record.snapshots[1], seen);
+    assert_eq!(record.rechecked, [2]);
+}
+
+#[test]
+fn what_foreign_keys_are_checked_by_is_not_what_the_statement_saw() {
+    let cluster = server();
+    let mut reader = reader(&cluster);
+    let mut session = session(&cluster);
+    session.run(COMMITTING);
+    session.run(
+        "CREATE TABLE u (k int PRIMARY KEY);
+         INSERT INTO u VALUES (1);
+         CREATE TABLE of_u (k int REFERENCES u, n int);
+         CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN PERFORM elsewhere(); RETURN NEW; END $$;
+         CREATE TRIGGER before BEFORE INSERT ON of_u FOR EACH ROW EXECUTE FUNCTION f();",
+    );
+    session.run("INSERT INTO of_u VALUES (1, 1)");
+    let record = reader.take_of(session.pid).pop().unwrap();
+    assert_eq!(places(&record), [(1, false), (1, true)]);
+    assert_eq!(record.rechecked, []);
 }
 
 #[test]
@@ -87,6 +135,7 @@ fn triggers_are_nested_also_at_the_commit() {
     let alone = reader.take_of(session.pid).pop().unwrap();
     assert_eq!(alone.statements, 1);
     assert_eq!(places(&alone), [(1, false), (1, true)]);
+    assert_eq!(alone.rechecked, [1]);
     session.run("BEGIN");
     session.run("INSERT INTO u VALUES (1)");
     session.run("COMMIT");

@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use hindcast_order::Tx;
-use hindcast_trace::RequestId;
 use hindcast_wire::frame::Frame;
 use hindcast_wire::message::frontend as client;
-use hindcast_wire::sql::trace::trace_comment;
-use hindcast_wire::sql::{self, Dialect, Edits, Statement};
+use hindcast_wire::sql::{self, Dialect, Statement};
 use hindcast_wire::{Status, Wires};
 
 use super::answers::{Expect, Owner, Rows};
@@ -191,7 +189,7 @@ impl Holder {
             false => Owner::Client,
         };
         let rows = statements.iter().map(|one| self.rows(one)).collect();
-        let text = self.rewritten(text);
+        let text = self.rewritten(text, goes_on);
         plan.message([(Expect::Query { rows }, owner)], |bytes| {
             client::query(bytes, &text)
         });
@@ -298,7 +296,9 @@ impl Holder {
                 cx.given(&message.frame);
             }
             self.names.apply(message);
-            self.plan_message(message, wrapped, plan);
+            if !(goes_on && self.bind_locking(message, plan)) {
+                self.plan_message(message, wrapped, plan);
+            }
             if let Some(open) = &mut self.transaction {
                 // What a driver asks for itself is no part of what is served.
                 let is_part =
@@ -376,20 +376,6 @@ impl Holder {
     /// What messages are about.
     pub(super) fn read(&self, frames: Vec<Frame>) -> Batch {
         Batch::of(&self.names, frames, |text| self.prepare(text))
-    }
-
-    fn put_parse(&self, frame: &Frame, out: &mut BytesMut) {
-        match client::Parse::parse(frame.body()) {
-            Ok(parse) => {
-                let text = self.rewritten(parse.text);
-                client::Parse {
-                    text: &text,
-                    ..parse
-                }
-                .build(out);
-            }
-            Err(_) => out.extend_from_slice(&frame.0),
-        }
     }
 
     // ---- both -------------------------------------------------------------------------------
@@ -614,42 +600,6 @@ impl Holder {
         }
     }
 
-    /// The request that a comment in the text names.
-    fn request_in(&self, text: &[u8]) -> Option<RequestId> {
-        let found = trace_comment(text, Dialect::default())?;
-        self.options.request_of(found.trace)
-    }
-
-    /// As the server is to see it: without the trace comment, which it did not see originally
-    /// either, without row and table locks, and with a clock and a name of the database that can be
-    /// pinned.
-    ///
-    /// A transaction that is replayed has committed, with the rows of its snapshot, so a lock adds
-    /// nothing. But it would be taken in another order than originally, since writes lock rows too
-    /// and do not wait for their turn: foreign keys lock the rows that they refer to. Changed code
-    /// keeps its locks: they may be the change.
-    fn rewritten(&self, text: &[u8]) -> Vec<u8> {
-        let mut text = text.to_vec();
-        if let Some(found) = trace_comment(&text, Dialect::default()) {
-            let mut edits = Edits::new();
-            edits.replace(
-                found.range.start,
-                found.range.len(),
-                if found.separates { b" " } else { b"" },
-            );
-            text = edited(text, &edits);
-        }
-        if self.options.code == Code::Recorded {
-            let edits = sql::lock_edits(&text, Dialect::default());
-            text = edited(text, &edits);
-        }
-        if self.options.pinned {
-            let edits = sql::keyword_edits(&text, Dialect::default());
-            text = edited(text, &edits);
-        }
-        text
-    }
-
     /// A message that only prepares, in a batch that is otherwise served from the recording: the
     /// server answers it, outside of any transaction.
     pub(super) fn plan_live(&mut self, frame: &Frame) -> Plan {
@@ -753,15 +703,6 @@ fn expectation(message: &Message) -> Option<Expect> {
         client::SYNC => Some(Expect::Sync),
         _ => None,
     }
-}
-
-fn edited(text: Vec<u8>, edits: &Edits) -> Vec<u8> {
-    if edits.is_empty() {
-        return text;
-    }
-    let mut edited = BytesMut::new();
-    edits.apply(&text, &mut edited);
-    edited.to_vec()
 }
 
 fn concat(frames: &[Frame]) -> Bytes {

@@ -35,6 +35,7 @@ mod own;
 mod pins;
 mod places;
 mod plan;
+mod rewritten;
 mod rows;
 mod sent;
 mod served;

@@ -7,6 +7,7 @@ use hindcast_wire::message::frontend as client;
 use hindcast_wire::sql::{self, Dialect, ScriptCache, Statement};
 
 use super::names::{Batch, Names, Prepared};
+use crate::reading::skips_locked;
 use crate::setup::asks_catalog;
 
 /// A statement that a ghost ran.
@@ -131,11 +132,6 @@ impl SentAll {
             given,
         });
     }
-}
-
-/// Whether a statement leaves alone what others have locked.
-pub fn skips_locked(text: &str) -> bool {
-    text.to_ascii_lowercase().contains("skip locked")
 }
 
 /// Whether a statement lays one row, and is answered nothing but that.

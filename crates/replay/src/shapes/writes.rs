@@ -5,11 +5,11 @@ use std::sync::LazyLock;
 
 use hindcast_order::Change;
 use hindcast_trace::ShapeId;
-use hindcast_wire::sql::{self, Dialect, Kind, Statement};
+use hindcast_wire::sql::{Kind, Statement};
 use regex::Regex;
 
 use crate::inserts::FirstWrite;
-use crate::reading::{only_reads, upserts};
+use crate::reading::{locks_rows, only_reads, upserts};
 use crate::setup::sets_up;
 
 /// What transactions write, by what they say.
@@ -134,9 +134,8 @@ impl Writes {
         self.upserting.get(&shape).map_or(&[], Vec::as_slice)
     }
 
-    /// The shape's statements that write rows, and go on with the snapshot they began with when
-    /// they have waited for one. A replay takes no locks of rows, so one that asks for some does
-    /// not wait there, and would see the row as it was.
+    /// The shape's statements that write or lock rows, and go on with the snapshot they began with
+    /// when they have waited for one.
     pub fn going_on(&self, shape: ShapeId) -> &[u32] {
         self.going_on.get(&shape).map_or(&[], Vec::as_slice)
     }
@@ -147,8 +146,7 @@ fn goes_on(statement: &Statement) -> bool {
         statement.kind,
         Kind::Insert | Kind::Update | Kind::Delete | Kind::Merge
     );
-    let text = statement.fingerprint.text.as_bytes();
-    writes && !upserts(statement) && sql::lock_edits(text, Dialect::default()).is_empty()
+    writes && !upserts(statement) || locks_rows(statement)
 }
 
 /// A table's name without its schema.

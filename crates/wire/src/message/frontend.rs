@@ -303,6 +303,18 @@ pub fn rebind(body: &[u8], values_of: &[u8]) -> Result<Option<BytesMut>, Malform
     Ok(Some(out))
 }
 
+/// A whole `Bind` with the same portal and values, of another statement.
+pub fn bind_of(body: &[u8], statement: &[u8], out: &mut BytesMut) -> Result<(), Malformed> {
+    let names = BindNames::parse(body)?;
+    let rest = &body[names.portal.len() + names.statement.len() + 2..];
+    message(out, BIND, |out| {
+        put_text(out, names.portal);
+        put_text(out, statement);
+        out.put_slice(rest);
+    });
+    Ok(())
+}
+
 /// The body of a `Bind`, taken apart.
 struct BindParts<'a> {
     names: &'a [u8],
