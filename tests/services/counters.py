@@ -7,7 +7,8 @@ POST /N adds one to counter N between two looks at all of them. PUT /N adds one 
 OPTIONS /, which rolls back. PATCH /N locks counter N, which stays as it is, and appends an entry to it; DELETE /N refers to it, and waits for
 those that lock it. LINK /N refers to it and has counter N count all that do, UNLINK /N counts them in a statement of its own. MOVE /N locks counter
 N and then the other one of 0 and 1, which ends in a deadlock where both come at a time; it says whether it was made to fail. VIEW / says in
-which order the counters lie. Answers say what each statement saw.
+which order the counters lie. RAISE / locks the two lowest counters and adds one to each, NOTE /N has a trigger do so with N. TURN /N
+takes an advisory lock and appends an entry to counter N, TAKE / adds one to the first counter that nobody has locked. Answers say what each statement saw.
 """
 
 import http.server
@@ -27,6 +28,8 @@ ADD = "UPDATE counter SET n = n + 1 WHERE id = %s RETURNING n"
 ENTRIES = f"SELECT count({'number' if CHANGED else '*'})::int FROM entry WHERE number = %s"
 
 COUNT = "UPDATE counter SET n = (SELECT count(*) FROM reference WHERE number = id) WHERE id = %s RETURNING n"
+
+LOWEST = "SELECT id FROM counter ORDER BY n, id LIMIT 2 FOR UPDATE"
 
 
 def connected(work):
@@ -56,14 +59,27 @@ def add(connection, number):
     return [before, mine, after]
 
 
-def append(connection, number):
+LOCK = "SELECT n FROM counter WHERE id = %s FOR UPDATE"
+TURN = "SELECT pg_advisory_xact_lock(%s)"
+FREE = "SELECT id FROM counter ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED"
+
+
+def append(connection, number, lock):
     with connection.transaction():
-        one(connection, "SELECT n FROM counter WHERE id = %s FOR UPDATE", (number,))
+        one(connection, lock, (number,))
         if CHANGED:
             one(connection, SUM)
         entries = one(connection, ENTRIES, (number,))
         connection.execute("INSERT INTO entry VALUES (%s, %s)", (number, entries))
     return [0, entries, 0]
+
+
+def take(connection):
+    with connection.transaction():
+        free = connection.execute(FREE).fetchone()
+        time.sleep(0.002)
+        added = one(connection, ADD, free) if free else 0
+    return [0, added * 10 + (free[0] if free else 9), 0]
 
 
 def count(connection, number):
@@ -92,6 +108,14 @@ def move(connection, number):
         return [0, 1, 0]
 
 
+def add_to_lowest(connection):
+    with connection.transaction():
+        lowest = [row[0] for row in connection.execute(LOWEST)]
+        time.sleep(0.002)
+        added = [one(connection, ADD, (number,)) for number in sorted(lowest)]
+    return [0, int("1" + "".join(map(str, lowest + added))), 0]
+
+
 def look(connection, rolls_back=False):
     with connection.transaction(force_rollback=rolls_back):
         return [one(connection, SUM), 0, one(connection, SUM)]
@@ -107,7 +131,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(connected(lambda c: [0, one(c, ADD, (int(self.path[1:]),)), 0]))
 
     def do_PATCH(self):
-        self.answer(connected(lambda c: append(c, int(self.path[1:]))))
+        self.answer(connected(lambda c: append(c, int(self.path[1:]), LOCK)))
+
+    def do_TURN(self):
+        self.answer(connected(lambda c: append(c, int(self.path[1:]), TURN)))
+
+    def do_TAKE(self):
+        self.answer(connected(take))
 
     def do_DELETE(self):
         self.answer(connected(lambda c: refer(c, int(self.path[1:]))))
@@ -123,6 +153,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_MOVE(self):
         self.answer(connected(lambda c: move(c, int(self.path[1:]))))
+
+    def do_RAISE(self):
+        self.answer(connected(add_to_lowest))
+
+    def do_NOTE(self):
+        note = "INSERT INTO note (number) VALUES (%s) RETURNING n"
+        self.answer(connected(lambda c: [0, one(c, note, (int(self.path[1:]),)), 0]))
 
     def do_GET(self):
         self.answer(connected(look))

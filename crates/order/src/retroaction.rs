@@ -18,6 +18,7 @@
 //!   for those: a snapshot tells who had been rolled back by then as it tells who had committed. So
 //!   rows that one held until it was rolled back are taken by those behind it when it is over.
 //! - **Commit** of one that wrote originally: rule B.
+//! - **Locks** other than of rows: rule C, in the order in which they were taken.
 //! - **Losers last**: one that failed originally because of a conflict writes or locks only when
 //!   all writers that had ended when it did are over. So what beat it then beats it now, unless the
 //!   change took the conflict away. If it completes, it commits at once. A recorder may read the
@@ -41,7 +42,7 @@
 
 use std::collections::HashMap;
 
-use crate::{Level, Levels, Request, Schedule, Tx, schedule};
+use crate::{Level, Levels, LockStep, Request, Schedule, Tx, schedule};
 
 /// What became of a transaction originally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,8 +127,8 @@ enum Role {
 impl Retroaction {
     /// `past` is in the order of beginning. What `levels` has beyond them are looks of later
     /// statements: they write nothing. Those that are left have no levels. One that aborted is
-    /// visible from where its end is, if it had an id.
-    pub fn new(levels: Levels, past: Vec<Past>) -> Self {
+    /// visible from where its end is, if it had an id. `locks`: see [rule C](crate::locks).
+    pub fn new(levels: Levels, past: Vec<Past>, locks: impl IntoIterator<Item = LockStep>) -> Self {
         let count = past.len();
         let mut least_level = vec![u32::MAX; count + 1];
         for at in (0..count).rev() {
@@ -146,7 +147,7 @@ impl Retroaction {
             .collect();
         writers.sort_by_key(|tx| past[tx.index()].ended);
         let seen_late = seen_late(&levels, &past, &least_level, &writers);
-        let mut schedule = Schedule::new(levels, []);
+        let mut schedule = Schedule::new(levels, locks);
         for (tx, one) in (0..).map(Tx).zip(&past) {
             if one.origin == Origin::Left {
                 schedule.abandon(tx);
@@ -209,6 +210,11 @@ impl Retroaction {
     /// Whether a transaction's later statement may look.
     pub fn may_look(&self, tx: Tx, look: Tx) -> bool {
         self.is_free(tx) || self.may_take_snapshot(look)
+    }
+
+    /// Whether one of its statements may take or give back a lock.
+    pub fn may_lock(&self, tx: Tx, statement: u32) -> bool {
+        self.is_free(tx) || self.schedule.may_lock(tx, statement)
     }
 
     /// Losers last: whether it may write or lock.
@@ -310,6 +316,11 @@ impl Retroaction {
     /// A later statement has looked, or will not: it is not waited for any longer.
     pub fn looked(&mut self, look: Tx) {
         self.schedule.abandon(look);
+    }
+
+    /// It has a lock, or has given it back.
+    pub fn locked(&mut self, tx: Tx, statement: u32) {
+        self.schedule.locked(tx, statement);
     }
 
     pub fn committed(&mut self, tx: Tx) {

@@ -4,7 +4,8 @@
 //! which they were inserted. No snapshot tells it. A sequence does: who drew the smaller value
 //! inserted first. Of others, the transactions' ids tell it, where none waited: the server gives
 //! one just before a transaction writes its first row. An `UPDATE` counts as an insert there: it
-//! leaves a new version of each row, where the next row would lie.
+//! leaves a new version of each row, where the next row would lie. So does a query that skips what
+//! is locked: who took first has the first row.
 //!
 //! ```text
 //!   order          value ─▶
@@ -21,7 +22,7 @@ use std::collections::BTreeMap;
 
 use hindcast_model::Xid;
 use hindcast_order::Tx;
-use hindcast_trace::{Drawn, DrawnValue, SequenceValue};
+use hindcast_trace::{Drawn, DrawnValue, SequenceValue, Snapshot, StatementSnapshot, Transaction};
 
 /// What tells the order of some inserts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,12 +45,60 @@ pub struct Insert {
     pub value: i64,
 }
 
-/// The statement by which transactions of some shape write first, if it inserts or updates.
+/// When a transaction was given its id.
+#[derive(Clone, Copy, Debug)]
+pub struct Id {
+    /// Among those of others.
+    pub place: i64,
+    /// None of its statements waited.
+    pub unhindered: bool,
+}
+
+impl Id {
+    pub fn of(xid: Xid, recorded: &Transaction) -> Self {
+        Self {
+            place: place_of(xid),
+            unhindered: recorded.rechecked.is_empty(),
+        }
+    }
+
+    /// Of one that was given none, as there was nothing that it could have taken: it came behind
+    /// all that had one by then.
+    pub fn of_none(first: FirstWrite, recorded: &Transaction) -> Option<Self> {
+        let own = recorded.snapshot.as_ref();
+        let place = place_of_none(first, &recorded.statement_snapshots, own)?;
+        Some(Self {
+            place,
+            unhindered: true,
+        })
+    }
+}
+
+fn place_of_none(
+    first: FirstWrite,
+    noted: &[StatementSnapshot],
+    own: Option<&Snapshot>,
+) -> Option<i64> {
+    let noted = noted.iter();
+    let noted = noted.take_while(|one| one.statement <= first.statement);
+    let seen = noted.last().map(|one| &one.snapshot);
+    Some(place_of(seen.or(own)?.xmax) - 1)
+}
+
+/// There is a place between two ids.
+fn place_of(xid: Xid) -> i64 {
+    i64::try_from(xid.0).unwrap_or(i64::MAX / 2) * 2
+}
+
+/// The statement by which transactions of some shape write first, if it inserts or updates, or
+/// takes rows that others have not locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstWrite {
     pub statement: u32,
     /// See [`Order::Table`].
     pub table: u32,
+    /// It takes rows: its transaction is given its id when it has one, and not before.
+    pub takes: bool,
 }
 
 /// The inserts of a transaction of which it is known when they were: by what was drawn, or else by
@@ -59,12 +108,12 @@ pub fn of(
     tx: Tx,
     inserting: &[u32],
     drawn: &[Drawn],
-    first: Option<(FirstWrite, Xid)>,
+    first: Option<(FirstWrite, i64)>,
 ) -> Vec<Insert> {
     let mut inserts = by_sequence(tx, inserting, drawn);
     let is_known = |first: FirstWrite| inserts.iter().any(|one| one.statement == first.statement);
-    if let Some((first, xid)) = first.filter(|(first, _)| !is_known(*first)) {
-        inserts.insert(0, by_id(tx, first, xid));
+    if let Some((first, place)) = first.filter(|(first, _)| !is_known(*first)) {
+        inserts.insert(0, by_id(tx, first, place));
     }
     inserts
 }
@@ -105,12 +154,12 @@ fn by_sequence(tx: Tx, inserting: &[u32], drawn: &[Drawn]) -> Vec<Insert> {
     }
 }
 
-fn by_id(tx: Tx, first: FirstWrite, xid: Xid) -> Insert {
+fn by_id(tx: Tx, first: FirstWrite, place: i64) -> Insert {
     Insert {
         tx,
         statement: first.statement,
         order: Order::Table(first.table),
-        value: i64::try_from(xid.0).unwrap_or(i64::MAX),
+        value: place,
     }
 }
 
@@ -213,11 +262,15 @@ mod tests {
 
     #[test]
     fn keys_of_no_sequence_are_inserted_in_the_order_of_ids() {
-        let first = |statement, table| FirstWrite { statement, table };
+        let first = |statement, table| FirstWrite {
+            statement,
+            table,
+            takes: false,
+        };
         let mut inserts = Inserts::new([
-            by_id(Tx(1), first(1, 0), Xid(774)),
-            by_id(Tx(2), first(0, 0), Xid(771)),
-            by_id(Tx(3), first(0, 1), Xid(772)),
+            by_id(Tx(1), first(1, 0), 774),
+            by_id(Tx(2), first(0, 0), 771),
+            by_id(Tx(3), first(0, 1), 772),
             insert(4, 0, value(0, 7)),
         ]);
         assert!(!inserts.may(Tx(1), 1, NONE) && inserts.may(Tx(2), 0, NONE));
@@ -227,17 +280,40 @@ mod tests {
         assert!(inserts.may(Tx(1), 1, NONE));
     }
 
+    /// As of two that take, and one that finds nothing more, while a fourth one begins.
+    #[test]
+    fn who_found_nothing_to_take_comes_behind_all_that_had_an_id() {
+        let first = FirstWrite {
+            statement: 1,
+            table: 0,
+            takes: true,
+        };
+        let seen = |statement, snapshot: &str| StatementSnapshot {
+            statement,
+            snapshot: snapshot.parse().expect("it is one"),
+        };
+        let noted = [
+            seen(0, "770:771:770"),
+            seen(1, "770:773:770"),
+            seen(2, "773:773:"),
+        ];
+        let place = place_of_none(first, &noted, None).expect("it is known");
+        assert!(place_of(Xid(772)) < place && place < place_of(Xid(773)));
+        assert_eq!(place_of_none(first, &[], None), None);
+    }
+
     #[test]
     fn what_a_sequence_tells_counts_before_the_transactions_id() {
         let first = FirstWrite {
             statement: 2,
             table: 0,
+            takes: false,
         };
-        let id = Some((first, Xid(771)));
+        let id = Some((first, 771));
         let drawn = [Drawn::shown(value(5, 7))];
         let by_sequence = insert(1, 2, value(5, 7));
         assert_eq!(of(Tx(1), &[2], &drawn, id), [by_sequence]);
-        let by_id = by_id(Tx(1), first, Xid(771));
+        let by_id = by_id(Tx(1), first, 771);
         assert_eq!(of(Tx(1), &[2, 4], &drawn, id), [by_id]);
         assert_eq!(of(Tx(1), &[2], &[], id), [by_id]);
     }

@@ -26,7 +26,7 @@ use hindcast_trace::{
 use serde::{Deserialize, Serialize};
 
 use self::loading::Loading;
-use crate::inserts::{self, Insert};
+use crate::inserts::{self, Id, Insert};
 use crate::looks::Looks;
 use crate::plan::Plan;
 use crate::shapes::Shapes;
@@ -215,7 +215,7 @@ impl Recording {
     ) -> Result<(Self, Levels, Vec<LockStep>), LoadError> {
         let mut requests = lean_requests(trace, plan)?;
         requests.retain(|request| (scope.request)(request.id));
-        let mut loading = Loading::new(scope, requests)?;
+        let mut loading = Loading::new(scope, shapes, requests)?;
         loading.recording.values = trace.values_digests();
         loading.recording.keys = trace.secrets_keys().cloned().collect();
         for recorded in trace.transactions(TransactionFilter {
@@ -224,7 +224,7 @@ impl Recording {
         }) {
             loading.add(recorded?)?;
         }
-        loading.finish(shapes)
+        loading.finish()
     }
 
     /// Transactions that failed, where the next one of their request begins with the same
@@ -463,14 +463,16 @@ impl Recording {
     fn find_inserts(
         &mut self,
         drawn: &HashMap<Tx, Vec<Drawn>>,
-        ids: &HashMap<Tx, Xid>,
+        ids: &HashMap<Tx, Id>,
         shapes: &Shapes,
     ) {
         for tx in (0..self.transactions.len() as u32).map(Tx) {
             let shape = self.transaction(tx).shape;
             let shown_later = || drawn.get(self.shown_by.get(&tx)?);
             let drawn = drawn.get(&tx).or_else(shown_later).map_or(&[][..], |v| v);
-            let first = shapes.writes.first_write(shape).zip(ids.get(&tx).copied());
+            let first = shapes.writes.first_write(shape).zip(ids.get(&tx));
+            let first = first.filter(|(first, id)| first.takes || id.unhindered);
+            let first = first.map(|(first, id)| (first, id.place));
             let inserting = shapes.writes.inserting(shape);
             self.inserts
                 .extend(inserts::of(tx, inserting, drawn, first));

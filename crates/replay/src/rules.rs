@@ -212,14 +212,12 @@ impl Rules {
     pub fn locked(&mut self, tx: Tx, statement: u32) -> u64 {
         self.inserts.done(tx, statement);
         self.losers.done(tx, statement);
+        let before = self.schedule().progress().lock_steps;
         match &mut self.order {
-            Order::Recorded(recorded) => {
-                let before = recorded.schedule.progress().lock_steps;
-                recorded.schedule.locked(tx, statement);
-                recorded.schedule.progress().lock_steps - before
-            }
-            Order::Changed(_) => 0,
+            Order::Recorded(recorded) => recorded.schedule.locked(tx, statement),
+            Order::Changed(changed) => changed.locked(tx, statement),
         }
+        self.schedule().progress().lock_steps - before
     }
 
     pub fn committed(&mut self, tx: Tx, recording: &Recording) {
@@ -285,7 +283,8 @@ fn may_if_changed(
         Ask::Insert(tx, statement) => {
             may_insert(tx, statement, inserts, retroaction.schedule(), recording)
         }
-        Ask::Lock(..) | Ask::Change(..) | Ask::Answer(_) | Ask::Given(_) => true,
+        Ask::Lock(tx, statement) => retroaction.may_lock(tx, statement),
+        Ask::Change(..) | Ask::Answer(_) | Ask::Given(_) => true,
         Ask::Stop(_) => false,
     }
 }

@@ -23,6 +23,7 @@ pub struct Shapes {
     looking: HashMap<ShapeId, Vec<u32>>,
     /// Of those that try for an advisory lock: these statements, by their places.
     tries: HashMap<ShapeId, Vec<u32>>,
+    locking_tables: HashMap<ShapeId, Vec<u32>>,
     /// Those that take an advisory lock before they look at anything.
     locking_first: HashSet<ShapeId>,
     /// Those that look at nothing, and give advisory locks back.
@@ -140,13 +141,18 @@ impl Shapes {
         shapes
     }
 
-    /// What its statements do with advisory locks.
+    /// What its statements do with locks other than those of rows.
     fn note_locks(&mut self, shape: ShapeId, statements: &[Statement]) {
-        let tries = (0..).zip(statements).filter(|one| one.1.tries);
-        let tries: Vec<u32> = tries.map(|(at, _)| at).collect();
-        if !tries.is_empty() {
-            self.tries.insert(shape, tries);
-        }
+        let those = |are: fn(&Statement) -> bool| {
+            let those = (0..).zip(statements).filter(|one| are(one.1));
+            let places: Vec<u32> = those.map(|(at, _)| at).collect();
+            Some(places).filter(|places| !places.is_empty())
+        };
+        let tries = those(|one| one.tries);
+        self.tries.extend(tries.map(|places| (shape, places)));
+        let tables = those(|one| one.kind == Kind::Lock);
+        let tables = tables.map(|places| (shape, places));
+        self.locking_tables.extend(tables);
         let first = statements.iter().find(|one| one.takes_snapshot);
         if first.is_some_and(|one| one.locks.contains(&sql::ADVISORY)) {
             self.locking_first.insert(shape);
@@ -249,6 +255,11 @@ impl Shapes {
         let of = |&at: &u32| Some((at, *self.statements(shape)?.get(at as usize)?));
         let tries = self.tries.get(&shape).into_iter().flatten();
         tries.filter_map(of).collect()
+    }
+
+    /// Those of its statements that are `LOCK TABLE`.
+    pub fn locking_tables(&self, shape: ShapeId) -> &[u32] {
+        self.locking_tables.get(&shape).map_or(&[], Vec::as_slice)
     }
 
     /// Whether the snapshot of a transaction of this shape is that of a statement which takes an

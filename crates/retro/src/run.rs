@@ -240,8 +240,8 @@ impl Attempt<'_> {
             look: None,
         };
         // This takes a while for long recordings. No other task waits for this thread.
-        let (recording, levels, _) = Recording::load(self.trace, &plan, &shapes, &scope)?;
-        let retroaction = Retroaction::new(levels.clone(), recording.past());
+        let (recording, levels, locks) = Recording::load(self.trace, &plan, &shapes, &scope)?;
+        let retroaction = Retroaction::new(levels.clone(), recording.past(), locks);
         let changes = Changes::new(self.learned.clone());
         let coordinator =
             Coordinator::changed(Arc::new(recording), plan, retroaction, changes, shapes);

@@ -242,7 +242,7 @@ impl<'a> Retroactor<'a> {
         let spans = history.spans();
         let spans: Vec<Span> = kept.iter().map(|&request| spans[request]).collect();
         Self {
-            retroaction: Retroaction::new(levels, past),
+            retroaction: Retroaction::new(levels, past, []),
             admission: Admission::new(&spans, in_flight),
             kept,
             sent: skipped.clone(),

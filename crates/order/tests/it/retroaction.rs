@@ -16,7 +16,7 @@ fn retroaction(lines: &[Line]) -> Retroaction {
         origin: line.2,
         request: Some(Request(request)),
     });
-    Retroaction::new(Levels::from_parts(&level, &visible), past.collect())
+    Retroaction::new(Levels::from_parts(&level, &visible), past.collect(), [])
 }
 
 use Origin::{Aborted, Committed, Left};

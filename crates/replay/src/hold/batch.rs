@@ -509,16 +509,13 @@ impl Holder {
                 open.note_lock(index);
                 steps.push(Step::Hold(Ask::Insert(tx, recorded)));
             }
-            Claim::Run(tx)
-                if !changed
-                    && statement.locks.contains(&sql::ADVISORY)
-                    && !open.refused.contains(&index) =>
-            {
+            Claim::Run(tx) if let Some(recorded) = open.locks(statement, index, changed) => {
                 open.note_lock(index);
                 // From here on it may wait for others, here for its turn and in the database for a
                 // commit. They must not wait for this: whose snapshot is the older need not have
                 // been the first to lock.
-                steps.extend([Step::Ran, Step::Hold(Ask::Lock(tx, index))]);
+                steps.extend((!changed).then_some(Step::Ran));
+                steps.push(Step::Hold(Ask::Lock(tx, recorded)));
             }
             _ => {}
         }

@@ -31,8 +31,8 @@ impl Holder {
     /// and do not wait for their turn: foreign keys lock the rows that they refer to. Changed code
     /// keeps its locks: they may be the change.
     ///
-    /// `goes_on`: see [`look_early`](Holder::look_early). It waited for a row and comes where it had
-    /// it; only if it asks for the lock is it given the row as it has become.
+    /// `goes_on`: see [`look_early`](Holder::look_early). It waited for a row and comes where it
+    /// had it; only if it asks for the lock is it given the row as it has become.
     pub(super) fn rewritten(&self, text: &[u8], goes_on: bool) -> Vec<u8> {
         let mut text = text.to_vec();
         if let Some(found) = trace_comment(&text, Dialect::default()) {

@@ -345,6 +345,18 @@ impl Open {
         self.changes.contains(&recorded).then_some(recorded)
     }
 
+    /// The recorded statement that this one is, if that took or gave back an advisory lock. Changed
+    /// code takes the locks of tables, too.
+    pub fn locks(&self, statement: &Statement, index: u32, changed_code: bool) -> Option<u32> {
+        let is_advisory = statement.locks.contains(&sql::ADVISORY);
+        let recorded = match changed_code {
+            false => index,
+            true => self.places.same(index)?,
+        };
+        let locks = is_advisory || changed_code && statement.kind == sql::Kind::Lock;
+        (locks && !self.refused.contains(&recorded)).then_some(recorded)
+    }
+
     /// Whether the statement that comes next, which tries for an advisory lock, is to have it;
     /// `None`: the database decides.
     pub fn is_granted(&self, statement: &Statement, changed_code: bool) -> Option<bool> {

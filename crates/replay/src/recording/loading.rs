@@ -12,6 +12,7 @@ use hindcast_wire::sql::{ADVISORY, ADVISORY_REFUSED};
 
 use super::{Extras, Fate, LoadError, RecordedRequest, RecordedTransaction, Recording, Scope};
 use crate::drawn::{not_told, told_or_shown};
+use crate::inserts::Id;
 use crate::looks::{Looks, Seen, Sights, StatementSights};
 use crate::shapes::Shapes;
 use crate::transaction::first_error;
@@ -19,6 +20,7 @@ use crate::transaction::first_error;
 /// A recording that is being read, with what its schedule is made of.
 pub(super) struct Loading<'a> {
     scope: &'a Scope<'a>,
+    shapes: &'a Shapes,
     pub recording: Recording,
     spill: Spill,
     snapshots: Vec<(Tx, Snapshot)>,
@@ -27,8 +29,8 @@ pub(super) struct Loading<'a> {
     /// Where transactions committed, in the server's log.
     committed: Vec<(Tx, u64)>,
     writers: Vec<(Tx, Xid)>,
-    /// Those that waited for nobody's row. When they began to write is told by their ids.
-    unhindered: HashMap<Tx, Xid>,
+    /// Of committed ones.
+    ids: HashMap<Tx, Id>,
     locks: Vec<LockStep>,
     /// What committed transactions drew from sequences.
     drawn: HashMap<Tx, Vec<Drawn>>,
@@ -39,7 +41,11 @@ pub(super) struct Loading<'a> {
 }
 
 impl<'a> Loading<'a> {
-    pub fn new(scope: &'a Scope<'a>, requests: Vec<RecordedRequest>) -> io::Result<Self> {
+    pub fn new(
+        scope: &'a Scope<'a>,
+        shapes: &'a Shapes,
+        requests: Vec<RecordedRequest>,
+    ) -> io::Result<Self> {
         let extras = tempfile::tempfile()?;
         let spill = Spill {
             file: BufWriter::new(extras.try_clone()?),
@@ -47,6 +53,7 @@ impl<'a> Loading<'a> {
         };
         Ok(Self {
             scope,
+            shapes,
             recording: Recording {
                 requests,
                 transactions: Vec::new(),
@@ -70,7 +77,7 @@ impl<'a> Loading<'a> {
             statements: Vec::new(),
             committed: Vec::new(),
             writers: Vec::new(),
-            unhindered: HashMap::new(),
+            ids: HashMap::new(),
             locks: Vec::new(),
             drawn: HashMap::new(),
             aborted: Vec::new(),
@@ -162,11 +169,16 @@ impl<'a> Loading<'a> {
         let is_over = matches!(fate, Fate::Committed | Fate::Aborted);
         if let Some(xid) = recorded.xid.filter(|_| is_over) {
             self.writers.push((tx, xid));
-            if recorded.rechecked.is_empty() && fate == Fate::Committed {
-                self.unhindered.insert(tx, xid);
+            if fate == Fate::Committed {
+                self.ids.insert(tx, Id::of(xid, recorded));
             }
             self.committed
                 .extend(recorded.commit_lsn.map(|lsn| (tx, lsn)));
+        }
+        let took = self.shapes.writes.first_write(recorded.shape);
+        if let Some(first) = took.filter(|first| first.takes && recorded.xid.is_none()) {
+            self.ids
+                .extend(Id::of_none(first, recorded).map(|id| (tx, id)));
         }
         // What a statement saw does not tell what it waited for in vain. Who ended a deadlock
         // waited for one that waited for it, which comes again where both come when they came.
@@ -188,8 +200,11 @@ impl<'a> Loading<'a> {
         if !refused.is_empty() {
             self.recording.refused.insert(tx, refused);
         }
-        // Row and table locks are not taken, so nothing waits for them.
-        let kept = |lock: &&trace::Lock| lock.target == ADVISORY && !self.scope.changed;
+        // A faithful replay takes no locks of tables, and none takes those of rows in an order.
+        let of_tables = self.shapes.locking_tables(recorded.shape);
+        let of_table =
+            |lock: &trace::Lock| self.scope.changed && of_tables.contains(&lock.statement);
+        let kept = |lock: &&trace::Lock| lock.target == ADVISORY || of_table(lock);
         let step = |lock: &trace::Lock| LockStep {
             tx,
             at: StepAt::Statement(lock.statement),
@@ -220,7 +235,7 @@ impl<'a> Loading<'a> {
         numbers.of_map(&mut recording.ghost_xids);
         numbers.of_map(&mut recording.refused);
         numbers.of_map(&mut self.drawn);
-        numbers.of_map(&mut self.unhindered);
+        numbers.of_map(&mut self.ids);
         numbers.of_list(&mut self.snapshots);
         numbers.of_list(&mut self.statements);
         numbers.of_list(&mut self.committed);
@@ -231,10 +246,8 @@ impl<'a> Loading<'a> {
         }
     }
 
-    pub fn finish(
-        mut self,
-        shapes: &Shapes,
-    ) -> Result<(Recording, Levels, Vec<LockStep>), LoadError> {
+    pub fn finish(mut self) -> Result<(Recording, Levels, Vec<LockStep>), LoadError> {
+        let shapes = self.shapes;
         self.spill.file.flush()?;
         self.number_by_beginning();
         let mut recording = self.recording;
@@ -244,7 +257,7 @@ impl<'a> Loading<'a> {
         recording.index_by_request();
         recording.find_shown(shapes);
         recording.keep_late(self.late);
-        recording.find_inserts(&self.drawn, &self.unhindered, shapes);
+        recording.find_inserts(&self.drawn, &self.ids, shapes);
         if self.scope.changed {
             recording.find_retried(shapes);
             let retried = |tx: &Tx| recording.retried.binary_search(tx).is_ok();

@@ -9,7 +9,7 @@ use hindcast_wire::sql::{Kind, Statement};
 use regex::Regex;
 
 use crate::inserts::FirstWrite;
-use crate::reading::{locks_rows, only_reads, upserts};
+use crate::reading::{locks_rows, only_reads, skips_locked, upserts};
 use crate::setup::sets_up;
 
 /// What transactions write, by what they say.
@@ -54,11 +54,18 @@ impl Writes {
             marks || sets_up(one) || only_reads(one)
         };
         let mut writing = (0..).zip(statements).filter(|one| !leaves_rows(one.1));
-        if let Some((statement, first)) = writing.next()
-            && let Some(table) = lays_rows(first)
-        {
+        let Some((statement, first)) = writing.next() else {
+            return;
+        };
+        let taken = takes_rows(first);
+        let takes = taken.is_some();
+        if let Some(table) = taken.or_else(|| lays_rows(first)) {
             let table = self.table(table);
-            let first = FirstWrite { statement, table };
+            let first = FirstWrite {
+                statement,
+                table,
+                takes,
+            };
             self.first_writes.insert(shape, first);
         }
     }
@@ -163,6 +170,16 @@ fn lays_rows(statement: &Statement) -> Option<String> {
         .flatten()
 }
 
+/// The table of which a statement takes rows that others have not locked.
+fn takes_rows(statement: &Statement) -> Option<String> {
+    static FROM: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r#"\bfrom\s+(?:only\s+)?([\w."$]+)"#).expect("it is a regular expression")
+    });
+    let text = statement.fingerprint.text.to_ascii_lowercase();
+    let from = FROM.captures(&text).filter(|_| skips_locked(&text))?;
+    Some(from[1].replace('"', ""))
+}
+
 /// The tables that statements name as those they write, as far as plain text tells; for comparing
 /// with each other only.
 pub fn targets(statements: &[String]) -> Vec<String> {
@@ -195,7 +212,7 @@ fn changed(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use hindcast_wire::sql::Script;
+    use hindcast_wire::sql::{Dialect, Script};
 
     use super::*;
 
@@ -245,30 +262,38 @@ mod tests {
     #[test]
     fn the_first_statement_that_writes_is_known_where_it_leaves_rows() {
         let mut writes = Writes::default();
-        let mut check = |text: &str, expected: Option<(u32, u32)>| {
+        let mut check = |text: &str, expected: Option<(u32, u32, bool)>| {
             let script = Script::of(text.as_bytes(), Dialect::default());
             writes.note_inserts(ShapeId(0), &script.statements);
             let found = writes.first_writes.remove(&ShapeId(0));
-            let found = found.map(|first| (first.statement, first.table));
+            let found = found.map(|first| (first.statement, first.table, first.takes));
             assert_eq!(found, expected, "{text}");
         };
-        check("INSERT INTO a VALUES (1)", Some((0, 0)));
+        check("INSERT INTO a VALUES (1)", Some((0, 0, false)));
         check(
             "BEGIN; SELECT 1; INSERT INTO b VALUES (1); COMMIT",
-            Some((2, 1)),
+            Some((2, 1, false)),
         );
         check(
             "BEGIN; INSERT INTO a VALUES (1); INSERT INTO b VALUES (1)",
-            Some((1, 0)),
+            Some((1, 0, false)),
         );
         check(
             "BEGIN; UPDATE \"a\" SET x = 1; INSERT INTO b VALUES (1)",
-            Some((1, 0)),
+            Some((1, 0, false)),
         );
         check("BEGIN; DELETE FROM a; INSERT INTO a VALUES (1)", None);
         check(
             "BEGIN; SELECT 1 FROM a FOR UPDATE; INSERT INTO a VALUES (1)",
             None,
+        );
+        check(
+            "BEGIN; SELECT 1 FROM ONLY a WHERE x FOR UPDATE SKIP LOCKED; UPDATE b SET x = 1",
+            Some((1, 0, true)),
+        );
+        check(
+            "WITH some AS (SELECT FROM b FOR UPDATE SKIP LOCKED) UPDATE a SET x = 1",
+            Some((0, 1, true)),
         );
         check("SELECT 1", None);
     }

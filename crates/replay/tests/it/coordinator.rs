@@ -355,7 +355,7 @@ impl Replay {
             How::Changed => Coordinator::changed(
                 Arc::clone(&recording),
                 plan,
-                Retroaction::new(levels, recording.past()),
+                Retroaction::new(levels, recording.past(), []),
                 Changes::default(),
                 shapes,
             ),

@@ -11,7 +11,8 @@ const LOCKERS: [&str; 12] = [
 ];
 
 /// Removes `FOR UPDATE` and its like but for those that skip what is locked, which decides what
-/// they find and waits for nothing, and turns the mode of a `LOCK TABLE` into the mode that
+/// they find and waits for nothing; of a cursor it leaves the weakest, by which `WHERE CURRENT OF`
+/// finds the row. Turns the mode of a `LOCK TABLE` into the mode that
 /// conflicts with no other. The server answers as it would have.
 pub fn lock_edits(text: &[u8], dialect: Dialect) -> Edits {
     let mut edits = Edits::new();
@@ -39,7 +40,11 @@ pub fn lock_edits(text: &[u8], dialect: Dialect) -> Edits {
         if words.is(0, "lock") {
             weaken_table_lock(&words, &mut edits);
         } else if LOCKERS.iter().any(|word| words.is(first, word)) {
-            remove_row_locks(&words, &mut edits);
+            let replacement: &[u8] = match words.is(first, "declare") {
+                true => b"FOR KEY SHARE",
+                false => b"",
+            };
+            replace_row_locks(&words, replacement, &mut edits);
         }
     }
     edits
@@ -76,7 +81,7 @@ impl Words<'_> {
 
 /// `FOR { UPDATE | NO KEY UPDATE | SHARE | KEY SHARE } [ OF table [, …] ] [ NOWAIT ]`, wherever it
 /// stands, but for `SKIP LOCKED`.
-fn remove_row_locks(words: &Words<'_>, edits: &mut Edits) {
+fn replace_row_locks(words: &Words<'_>, replacement: &[u8], edits: &mut Edits) {
     const STRENGTHS: [&[&str]; 4] = [
         &["for", "update"],
         &["for", "no", "key", "update"],
@@ -91,6 +96,7 @@ fn remove_row_locks(words: &Words<'_>, edits: &mut Edits) {
         };
         let start = words.tokens[index].start;
         index += strength.len();
+        let named = index;
         if words.is(index, "of") {
             // Names, dots and commas: what follows the list is none of these, but for the keywords
             // below.
@@ -114,11 +120,14 @@ fn remove_row_locks(words: &Words<'_>, edits: &mut Edits) {
             index += 2;
             continue;
         }
+        let names_end = index;
         if words.is(index, "nowait") {
             index += 1;
         }
-        let end = words.tokens[index.min(words.tokens.len()) - 1].end;
-        edits.replace(start, end - start, b"");
+        let end_of = |index: usize| words.tokens[index.min(words.tokens.len()) - 1].end;
+        let names = &words.text[end_of(named)..end_of(names_end)];
+        let names = if replacement.is_empty() { b"" } else { names };
+        edits.replace(start, end_of(index) - start, &[replacement, names].concat());
     }
 }
 
@@ -182,6 +191,19 @@ mod tests {
             ),
         ] {
             assert_eq!(unlocked(text), expected);
+        }
+    }
+
+    #[test]
+    fn rows_of_a_cursor_can_be_changed_where_it_stands() {
+        let cursor = "DECLARE c CURSOR FOR SELECT a FROM t, u ORDER BY a FOR";
+        for (lock, expected) in [
+            ("UPDATE", "KEY SHARE"),
+            ("NO KEY UPDATE OF t NOWAIT", "KEY SHARE OF t"),
+            ("SHARE OF t, u", "KEY SHARE OF t, u"),
+        ] {
+            let text = format!("{cursor} {lock}");
+            assert_eq!(unlocked(&text), format!("{cursor} {expected}"));
         }
     }
 

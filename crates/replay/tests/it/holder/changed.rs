@@ -384,7 +384,7 @@ fn one_that_is_cancelled_to_give_way_has_failed_to_serialize() {
 }
 
 #[test]
-fn an_advisory_lock_is_the_databases_business() {
+fn an_advisory_lock_that_was_taken_waits_for_its_turn() {
     check_code(
         CODE,
         "> Q BEGIN
@@ -405,7 +405,9 @@ fn an_advisory_lock_is_the_databases_business() {
             « D x
             « C SELECT 1
             « Z T
+            ? lock of 3 by statement 2
             » Q SELECT pg_advisory_xact_lock(1)
+            ! 3 locked by statement 2
             « T a
             « D x
             « C SELECT 1
@@ -721,7 +723,9 @@ fn a_try_for_a_lock_ends_as_it_did() {
             « D x
             « C SELECT 1
             « Z T
+            ? lock of 3 by statement 2
             » Q SELECT pg_try_advisory_lock(1)
+            ! 3 locked by statement 2
             « T a
             « D x
             « C SELECT 1
