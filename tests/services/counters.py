@@ -5,9 +5,10 @@ finds a row being changed waits, and goes on with it as it has become.
 
 POST /N adds one to counter N between two looks at all of them. PUT /N adds one in a statement of its own. GET / looks twice, as does
 OPTIONS /, which rolls back. PATCH /N locks counter N, which stays as it is, and appends an entry to it; DELETE /N refers to it, and waits for
-those that lock it. LINK /N refers to it and has counter N count all that do, UNLINK /N counts them in a statement of its own. MOVE /N locks counter
+those that lock it. LINK /N refers to it and has counter N count all that do, UNLINK /N counts them in a statement of its own, BOTH /N
+does the two in one text. MOVE /N locks counter
 N and then the other one of 0 and 1, which ends in a deadlock where both come at a time; it says whether it was made to fail. VIEW / says in
-which order the counters lie. RAISE / locks the two lowest counters and adds one to each, NOTE /N has a trigger do so with N. TURN /N
+which order the counters lie. RAISE / locks the lowest counter and adds one to it, NOTE /N has a trigger do so with N. TURN /N
 takes an advisory lock and appends an entry to counter N, TAKE / adds one to the first counter that nobody has locked. Answers say what each statement saw.
 """
 
@@ -29,7 +30,8 @@ ENTRIES = f"SELECT count({'number' if CHANGED else '*'})::int FROM entry WHERE n
 
 COUNT = "UPDATE counter SET n = (SELECT count(*) FROM reference WHERE number = id) WHERE id = %s RETURNING n"
 
-LOWEST = "SELECT id FROM counter ORDER BY n, id LIMIT 2 FOR UPDATE"
+BOTH = "INSERT INTO reference VALUES ({0}); UPDATE counter SET n = (SELECT count(*) FROM reference WHERE number = {0}) WHERE id = {0} RETURNING n"
+LOWEST = "SELECT id FROM counter ORDER BY n, id LIMIT 1 FOR UPDATE"
 
 
 def connected(work):
@@ -88,6 +90,12 @@ def count(connection, number):
         return [0, one(connection, COUNT, (number,)), 0]
 
 
+def both(connection, number):
+    cursor = connection.execute(BOTH.format(number))
+    cursor.nextset()
+    return [0, cursor.fetchone()[0], 0]
+
+
 def refer(connection, number):
     with connection.transaction():
         before = one(connection, SUM)
@@ -110,10 +118,9 @@ def move(connection, number):
 
 def add_to_lowest(connection):
     with connection.transaction():
-        lowest = [row[0] for row in connection.execute(LOWEST)]
-        time.sleep(0.002)
-        added = [one(connection, ADD, (number,)) for number in sorted(lowest)]
-    return [0, int("1" + "".join(map(str, lowest + added))), 0]
+        lowest = one(connection, LOWEST)
+        added = one(connection, ADD, (lowest,))
+    return [0, added * 10 + lowest, 0]
 
 
 def look(connection, rolls_back=False):
@@ -147,6 +154,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_UNLINK(self):
         self.answer(connected(lambda c: [0, one(c, COUNT, (int(self.path[1:]),)), 0]))
+
+    def do_BOTH(self):
+        self.answer(connected(lambda c: both(c, int(self.path[1:]))))
 
     def do_VIEW(self):
         self.answer(connected(lambda c: [0, int("1" + "".join(str(row[0]) for row in c.execute("SELECT id FROM counter"))), 0]))

@@ -377,6 +377,17 @@ fn under_read_committed_who_waited_goes_on_with_what_it_saw_before() {
     counters("counts", requests);
 }
 
+/// As above, where another statement is before it in one text.
+#[test]
+fn under_read_committed_statements_of_one_text_see_what_they_saw() {
+    let requests = |round: usize, number: usize| match (round + number) % 3 {
+        0 => ("PUT", format!("/{}", round % 2)),
+        1 => ("LINK", format!("/{}", round % 2)),
+        _ => ("BOTH", format!("/{}", round % 2)),
+    };
+    counters("texts", requests);
+}
+
 /// A query that waited for a lock has found its rows before, and is given them as they have become.
 #[test]
 fn under_read_committed_a_query_that_locks_finds_what_it_found() {

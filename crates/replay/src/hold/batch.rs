@@ -13,7 +13,8 @@ use super::answers::{Expect, Owner, Rows};
 use super::enter::any_alone;
 use super::names::{Batch, Message, Prepared, Values};
 use super::own::Own;
-use super::plan::{Plan, Split, Step};
+use super::plan::{Plan, Step};
+use super::split::mixes;
 use super::transaction::{Kind, Open};
 use super::{Advance, Code, Context, Holder, Next, Session, Unplanned};
 use crate::reading::only_reads;
@@ -31,8 +32,15 @@ impl Holder {
         out: &mut Wires,
         cx: &mut impl Context,
     ) -> Result<Advance, Unplanned> {
+        let failed = self.split.as_ref().is_some_and(|split| split.failed);
         if let Some(text) = self.next_of_split() {
             self.session = Session::Running(self.plan_query(&text, cx)?);
+            return Ok(Advance::More);
+        }
+        if failed && self.is_wrapped() {
+            let mut plan = Plan::default();
+            self.leave_wrapped(&[], cx, &mut plan);
+            self.session = Session::Running(plan);
             return Ok(Advance::More);
         }
         let ends = |frame: &Frame| {
@@ -102,51 +110,17 @@ impl Holder {
     fn plan_simple(&mut self, query: &Frame, cx: &mut impl Context) -> Result<Plan, Unplanned> {
         let text = client::parse_query(query.body()).unwrap_or_default();
         let script = self.options.scripts.get(text, Dialect::default());
-        let mixed = script.statements.len() > 1
-            && script
-                .statements
-                .iter()
-                .any(|statement| statement.kind.controls_transaction());
-        if !mixed || script.unterminated {
+        if !mixes(&script) {
             return self.plan_query(text, cx);
         }
-        // BEGIN; …; COMMIT in one message: one at a time, so that there is a moment before each in
-        // which to wait.
-        let rest = script
-            .statements
-            .iter()
-            .map(|statement| Bytes::copy_from_slice(statement.text(text)))
-            .collect();
-        self.split = Some(Split {
-            rest,
-            request: self.request_in(text),
-            failed: false,
-            completed: 0,
-        });
-        let first = self.next_of_split().expect("there are several");
+        let first = self.split(text, &script);
         self.plan_query(&first, cx)
-    }
-
-    fn next_of_split(&mut self) -> Option<Bytes> {
-        let split = self.split.as_mut()?;
-        let next = split.rest.pop_front();
-        if next.is_none() {
-            self.split = None;
-        }
-        next
-    }
-
-    /// Statements of a text that was split are still to come.
-    pub(super) fn is_within_split(&self) -> bool {
-        let split = self.split.as_ref();
-        split.is_some_and(|split| !split.rest.is_empty())
     }
 
     fn plan_query(&mut self, text: &[u8], cx: &mut impl Context) -> Result<Plan, Unplanned> {
         let script = self.options.scripts.get(text, Dialect::default());
         let of_split = || self.split.as_ref().and_then(|split| split.request);
         let named = self.request_in(text).or_else(of_split);
-        let within_split = self.is_within_split();
         let statements: Vec<&Statement> = script.statements.iter().collect();
         let mut plan = Plan::default();
         if self.transaction.is_none() {
@@ -168,6 +142,19 @@ impl Holder {
             });
             return Ok(plan);
         }
+        if self.looks_within(&script) {
+            let first = self.split(text, &script);
+            return Ok(self.plan_entered(&first, plan, cx));
+        }
+        Ok(self.plan_entered(text, plan, cx))
+    }
+
+    /// Plans a text of which it is known which transaction it is a part of.
+    fn plan_entered(&mut self, text: &[u8], mut plan: Plan, cx: &mut impl Context) -> Plan {
+        let script = self.options.scripts.get(text, Dialect::default());
+        let statements: Vec<&Statement> = script.statements.iter().collect();
+        let first = statements.iter().find(|one| one.takes_snapshot);
+        let within_split = self.is_within_split();
         if self.stops_within(statements.len()) {
             plan.steps.push_back(Step::CannotStop);
         }
@@ -195,11 +182,11 @@ impl Holder {
         });
         plan.send();
         plan.settle();
-        if wrapped {
+        if wrapped && !within_split {
             self.leave_wrapped(&statements, cx, &mut plan);
         }
         self.leave_company(&statements, &mut plan);
-        Ok(plan)
+        plan
     }
 
     // ---- extended protocol ------------------------------------------------------------------

@@ -40,6 +40,7 @@ mod rows;
 mod sent;
 mod served;
 mod serving;
+mod split;
 mod transaction;
 mod withheld;
 
@@ -62,10 +63,11 @@ use instead::{as_chosen, as_nothing, as_yielded, completed};
 use names::Names;
 use own::{Outcome, Own, OwnStatements};
 pub use pins::Pins;
-use plan::{Plan, Split, Step};
+use plan::{Plan, Step};
 pub use sent::{Inserted, SentAll, SentOpening};
 pub use served::Answered;
 use served::Served;
+use split::Split;
 use transaction::{Kind, Open, OwnCommit};
 use withheld::Withheld;
 
@@ -172,7 +174,7 @@ pub struct Holder {
     application: Option<RequestId>,
     /// The last batch ended with `Flush`: an implicit transaction may be open.
     unsynced: bool,
-    /// Rest of a `Query` that was split at its transaction control.
+    /// Rest of a `Query` that was split.
     split: Option<Split>,
     /// A statement outside any request that is being answered, for the message should it be
     /// refused.

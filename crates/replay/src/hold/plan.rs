@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 use hindcast_order::Tx;
-use hindcast_trace::{RequestId, ShapeId};
+use hindcast_trace::ShapeId;
 use hindcast_wire::frame::Frame;
 use hindcast_wire::message::frontend as client;
 
@@ -139,15 +139,4 @@ impl Plan {
     pub fn settle(&mut self) {
         self.steps.push_back(Step::Settle);
     }
-}
-
-/// A `Query` that is run a statement at a time.
-#[derive(Debug)]
-pub(super) struct Split {
-    pub rest: VecDeque<Bytes>,
-    /// The request that its text names.
-    pub request: Option<RequestId>,
-    pub failed: bool,
-    /// How many of its statements the client was told to be complete.
-    pub completed: usize,
 }

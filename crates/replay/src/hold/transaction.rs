@@ -414,6 +414,17 @@ impl Open {
         self.places.next(self.statements(), hash)
     }
 
+    /// Whether one of the next so many statements sees something else than the one before, or
+    /// waited for a row.
+    pub fn looks_within(&self, count: u32) -> bool {
+        let from = self.statements();
+        let within = |look: &Stretch| {
+            let begins = from + u32::from(!look.early);
+            (begins..from + count).contains(&look.first)
+        };
+        self.run().is_some() && self.looks[self.looked..].iter().any(within)
+    }
+
     /// What its later statements are to see. `recorded`: the hashes of the recorded ones, if others
     /// may come.
     pub fn looks(&mut self, looks: Vec<Stretch>, recorded: Vec<u64>) {
