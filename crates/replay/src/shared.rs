@@ -369,9 +369,9 @@ impl Shared {
 
     /// Which session waits for which in the database. Returns those that have to give way.
     pub fn note_blocked(&self, blocked: Vec<(i32, Vec<i32>)>) -> Vec<i32> {
-        let waiting = self.monitor.waiting().into_iter();
-        let complete = waiting.filter_map(|ask| match ask {
-            Ask::Commit(tx) => Some(tx),
+        let asks = self.monitor.waiting();
+        let complete = asks.iter().filter_map(|ask| match ask {
+            Ask::Commit(tx) => Some(*tx),
             _ => None,
         });
         let complete: HashSet<Tx> = complete.collect();
@@ -406,13 +406,24 @@ impl Shared {
                 .filter_map(|(pid, direct)| must_yield(*pid, &in_the_way(*pid, direct)))
                 .collect::<Vec<(i32, Claim, Tx)>>()
         };
-        // Who ended a deadlock originally ends it again. The database would choose another one.
-        let ended = |pid| match claim_of(pid) {
-            Some(Claim::Run(tx)) => self.recording.was_deadlocked(tx),
+        // Who ended a deadlock originally ends it again. The database would choose another one, or
+        // does not know of it, as one that is in the way is held until this one is over.
+        let held_for = |holder: i32, tx: Tx| {
+            let of_holder = |ask: &&Ask| claim_of(holder) == Some(Claim::Run(ask.tx()));
+            let mut own = asks.iter().filter(of_holder);
+            own.any(|ask| {
+                let monitor = &self.monitor;
+                monitor.with(|coordinator| coordinator.is_held_for(*ask, tx))
+            })
+        };
+        let ends_again = |&pid: &i32| match claim_of(pid) {
+            Some(Claim::Run(tx)) if self.recording.was_deadlocked(tx) => {
+                let mut holders = in_the_way(pid, &waits).into_iter();
+                waits_for_itself(pid, &waits) || holders.any(|holder| held_for(holder, tx))
+            }
             _ => false,
         };
-        let again = |&pid: &i32| ended(pid) && waits_for_itself(pid, &waits);
-        let again: Vec<i32> = waits.keys().copied().filter(again).collect();
+        let again: Vec<i32> = waits.keys().copied().filter(ends_again).collect();
         // When one gives way, those behind it may go on. If none does, it is up to those behind.
         let mut in_vain = waits_in_vain(false);
         if in_vain.is_empty() {

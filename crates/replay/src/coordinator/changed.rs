@@ -181,6 +181,15 @@ impl Coordinator {
         goes_on
     }
 
+    /// Whether this is held until a transaction is over.
+    pub fn is_held_for(&self, ask: Ask, tx: Tx) -> bool {
+        let levels = self.rules.schedule().levels();
+        let level = levels.level_of(self.recording.scheduled(ask));
+        let over = levels.visible_from(tx);
+        matches!(ask, Ask::Snapshot(_) | Ask::Look(..))
+            && level.zip(over).is_some_and(|(level, over)| level >= over)
+    }
+
     fn let_out_of_order(&mut self, tx: Tx) {
         if let (Some(rules), Some(changes)) = (self.rules.changed(), &mut self.changes) {
             rules.let_go(tx);
