@@ -12,6 +12,8 @@
  *
  *	 gen_random_bytes(16)   ─▶ import.c ────▶ noted_strong_random ─▶ pg_strong_random
  *
+ * Functions of large objects are in large.c.
+ *
  * Random bytes of the functions of pgcrypto are noted, and those of a replay are drawn again: a
  * setting says which.
  *
@@ -79,6 +81,16 @@ note_nextval(Oid sequence, int64 value)
 	draw->sequence = sequence;
 	draw->value.run.first = value;
 	draw->value.run.count = 1;
+}
+
+/* Notes the number of a large object that is made. */
+void
+note_object(Oid object)
+{
+	Draw	   *draw = add_draw(DRAW_OBJECT);
+
+	if (draw != NULL)
+		draw->value.object = object;
 }
 
 /*
@@ -263,7 +275,7 @@ draws_init(void)
 {
 	for (int i = 0; i < fmgr_nbuiltins; i++)
 	{
-		if (!replace(&fmgr_builtins[i]))
+		if (!replace(&fmgr_builtins[i]) || !large_replace(&fmgr_builtins[i]))
 		{
 			ereport(LOG,
 					(errmsg("hindcast does not record what %s() returns: %m", fmgr_builtins[i].funcName)));

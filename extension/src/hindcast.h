@@ -3,7 +3,8 @@
  *
  *	 ExecutorStart ──▶ snapshot.c ──┐
  *	 ProcessUtility ────────────────┤
- *	 nextval(), random() … ▶ draw.c ┼──▶ transaction.c ──▶ ring.c ──▶ sql.c: hindcast.take()
+ *	 nextval(), random() … ▶ draw.c ┤
+ *	 lo_open(), lo_creat() ▶ large.c┼──▶ transaction.c ──▶ ring.c ──▶ sql.c: hindcast.take()
  *	 transaction callbacks ─────────┘
  *
  * impose.c is the other direction: a statement runs with a snapshot that somebody else took.
@@ -19,6 +20,7 @@
 #include "access/transam.h"
 #include "executor/execdesc.h"
 #include "nodes/nodes.h"
+#include "utils/fmgrtab.h"
 #include "utils/guc.h"
 #include "utils/snapshot.h"
 #include "utils/timestamp.h"
@@ -82,7 +84,7 @@ typedef enum Ended
 } Ended;
 
 /* Of records, notes and what they hold, as hindcast.take_binary() gives them away. */
-#define HINDCAST_LAYOUT 3
+#define HINDCAST_LAYOUT 4
 
 /*
  * A record in the ring: this, then the notes, then what was drawn, then the subtransactions, then
@@ -185,7 +187,8 @@ typedef enum DrawKind
 	DRAW_CLOCK,
 	DRAW_RANDOM,
 	DRAW_UUID,
-	DRAW_BYTES					/* of more than there is room for there are several */
+	DRAW_BYTES,					/* of more than there is room for there are several */
+	DRAW_OBJECT					/* the number of a large object */
 } DrawKind;
 
 /* What a statement drew. */
@@ -208,14 +211,20 @@ typedef struct Draw
 		float8		number;
 		uint8		uuid[16];
 		uint8		bytes[16];
+		Oid			object;
 	}			value;
 } Draw;
 
 extern void draws_init(void);
 extern void note_nextval(Oid sequence, int64 value);
+extern void note_object(Oid object);
 extern void draws_undone(SubTransactionId id, bool by_client);
 extern RingPart all_draws(void);
 extern void forget_draws(void);
+
+/* large.c */
+
+extern bool large_replace(const FmgrBuiltin *builtin);
 
 /* import.c */
 

@@ -164,6 +164,9 @@ draw_text(const Draw *draw)
 			for (int i = 0; i < draw->length; i++)
 				appendStringInfo(&text, "%02x", draw->value.bytes[i]);
 			break;
+		case DRAW_OBJECT:
+			appendStringInfo(&text, "lo_creat() %u", draw->value.object);
+			break;
 	}
 	return CStringGetTextDatum(text.data);
 }

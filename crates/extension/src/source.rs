@@ -12,7 +12,7 @@ macro_rules! files {
 }
 
 /// Name and content.
-pub const FILES: [(&str, &str); 16] = files!(
+pub const FILES: [(&str, &str); 17] = files!(
     "Makefile"
     "hindcast.control"
     "hindcast--1.2.sql"
@@ -24,6 +24,7 @@ pub const FILES: [(&str, &str); 16] = files!(
     "src/identity.c"
     "src/impose.c"
     "src/import.c"
+    "src/large.c"
     "src/recheck.c"
     "src/ring.c"
     "src/snapshot.c"

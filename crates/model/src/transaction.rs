@@ -174,6 +174,8 @@ pub enum DrawnValue {
     Uuid(#[serde(with = "as_text")] u128),
     /// `gen_random_bytes()` and whatever else draws so: the next ones.
     Bytes(DrawnBytes),
+    /// The number of a large object that is made: `lo_creat()` and the like.
+    LargeObject(u32),
 }
 
 /// A few random bytes.
@@ -221,6 +223,7 @@ impl DrawnValue {
             Self::Random(_) => "random",
             Self::Uuid(_) => "gen_random_uuid",
             Self::Bytes(_) => "gen_random_bytes",
+            Self::LargeObject(_) => "lo_creat",
         }
     }
 }

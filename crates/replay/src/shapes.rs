@@ -5,6 +5,7 @@ mod writes;
 use std::collections::{HashMap, HashSet};
 
 use hindcast_trace::{Shape, ShapeId, Trace};
+use hindcast_wire::FUNCTION_CALL;
 use hindcast_wire::sql::{self, Dialect, Kind, Script, Statement};
 
 use crate::reading::only_reads;
@@ -83,7 +84,11 @@ impl Shapes {
             let scripts = texts.map(|text| Script::of(text.as_bytes(), Dialect::default()));
             scripts.flat_map(|script| script.statements).collect()
         };
-        let defines = |one: &Statement| matches!(one.kind, Kind::Utility | Kind::Call | Kind::Do);
+        // What drivers call by the protocol defines nothing.
+        let is_call = |one: &Statement| one.fingerprint.hash == FUNCTION_CALL.fingerprint.hash;
+        let defines = |one: &Statement| {
+            matches!(one.kind, Kind::Utility | Kind::Call | Kind::Do) && !is_call(one)
+        };
         let all = trace
             .shapes()
             .iter()

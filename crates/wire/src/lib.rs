@@ -50,8 +50,8 @@ pub use digest::{ResultDigest, RowHasher, ShapeHasher};
 pub use frame::Direction;
 pub use message::backend::Status;
 pub use observer::{
-    Context, Cut, Event, Failure, Keeping, Look, ObservedTransaction, Observer, ObserverOptions,
-    ProtocolError, SequenceColumns, Source,
+    Context, Cut, Event, FUNCTION_CALL, Failure, Keeping, Look, ObservedTransaction, Observer,
+    ObserverOptions, ProtocolError, SequenceColumns, Source,
 };
 pub use values::{each_value, values_of};
 

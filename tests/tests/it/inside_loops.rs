@@ -22,7 +22,7 @@ fn install(script: &str, arguments: &[&str]) {
     assert!(status.expect("bash is there").success());
 }
 
-fn python(program: &str) -> String {
+pub fn python(program: &str) -> String {
     install("tests/services/install.sh", &[]);
     let folder = repository("tests/services/.venv/bin");
     folder.join(program).display().to_string()

@@ -38,6 +38,7 @@ mod inside_loops;
 mod inside_processes;
 mod inside_tls;
 mod languages;
+mod large_objects;
 mod modes;
 mod pins;
 mod pools;

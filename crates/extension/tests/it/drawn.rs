@@ -79,6 +79,36 @@ fn what_functions_of_pgcrypto_draw_is_told_and_drawn_again() {
 }
 
 #[test]
+fn numbers_of_large_objects_are_told_and_drawn_again() {
+    let cluster = server();
+    let (mut reader, mut session) = (reader(&cluster), session(&cluster));
+    session.run("BEGIN");
+    let made = session.one("SELECT lo_creat(-1)");
+    let filled = session.one("SELECT lo_from_bytea(0, 'text')");
+    // Whose number is given draws none.
+    session.run("SELECT lo_create(70001); SELECT lo_unlink(70001)");
+    session.run("COMMIT");
+    let expected = [made.clone(), filled].map(|object| format!("lo_creat() {object}"));
+    assert_eq!(drawn(&mut reader, &session), expected);
+
+    session.run(&format!(
+        "BEGIN; SET LOCAL hindcast_pins.objects = '70002 {made} 70003 70004'"
+    ));
+    assert_eq!(session.one("SELECT lo_creat(-1)"), "70002");
+    // One that is there already is not made again.
+    assert_ne!(session.one("SELECT lo_create(0)"), made);
+    let filled = session.one("SELECT lo_from_bytea(0, 'again')");
+    assert_eq!(filled, "70003");
+    assert_eq!(session.one("SELECT lo_create(0)"), "70004");
+    assert_ne!(session.one("SELECT lo_creat(-1)"), "0");
+    assert_eq!(
+        session.one("SELECT convert_from(lo_get(70003), 'UTF8')"),
+        "again"
+    );
+    session.run("ROLLBACK");
+}
+
+#[test]
 fn defaults_triggers_and_functions_draw_too() {
     let cluster = server();
     let (mut reader, mut session) = (reader(&cluster), session(&cluster));

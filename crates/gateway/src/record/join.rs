@@ -15,6 +15,8 @@
 //!
 //! It has no clock: it is told up to when either side has told everything.
 
+mod numbers;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -23,6 +25,7 @@ use hindcast_trace::{
 };
 use hindcast_wire::sql::Fingerprint;
 use hindcast_wire::{Failure, ObservedTransaction};
+use numbers::Numbers;
 
 /// Records of a process that no session of ours turned out to be are forgotten after so long, in
 /// microseconds of the recording.
@@ -50,8 +53,8 @@ pub(super) struct Seen {
     pub outcome: Outcome,
     /// Statements that were answered with an error.
     pub failures: Vec<Failure>,
-    /// Calls of functions by the protocol, which the server does not count.
-    pub calls: u32,
+    /// The statements that are calls of functions by the protocol.
+    pub calls: Vec<u32>,
 }
 
 /// What the server tells of a transaction. Times are by the clock of the recording.
@@ -306,24 +309,6 @@ impl<T> Session<T> {
     }
 }
 
-/// SQLSTATE of a statement in a block that has failed.
-const REFUSED: &[u8; 5] = b"25P02";
-
-/// Whether a statement fails so when it runs, and not when it is parsed.
-fn is_of_running(failure: &Failure) -> bool {
-    !failure.sqlstate.starts_with(b"42")
-}
-
-/// What the wire calls the statements that the server has counted.
-enum Numbers {
-    Same,
-    Of {
-        of: Vec<u32>,
-        /// What comes behind the last one.
-        end: u32,
-    },
-}
-
 impl Record {
     fn renumber(&mut self, numbers: &Numbers) {
         let Numbers::Of { of, end } = numbers else {
@@ -354,70 +339,40 @@ impl Record {
 
 impl Seen {
     pub fn of(observed: &ObservedTransaction) -> Self {
-        // It goes past everything that counts statements.
-        let is_call = |statement: &&Arc<Fingerprint>| statement.text == FUNCTION_CALL;
-        let calls = observed.statements.iter().filter(is_call).count() as u32;
+        let is_call = |statement: &Arc<Fingerprint>| statement.text == FUNCTION_CALL;
+        let numbered = observed.statements.iter().zip(0..);
+        let calls = numbered.filter_map(|(one, at)| is_call(one).then_some(at));
         Self {
             began: observed.began,
             ended: observed.ended,
-            completed: observed.completed.saturating_sub(calls),
-            statements: observed.statement_count.saturating_sub(calls),
+            completed: observed.completed,
+            statements: observed.statement_count,
             outcome: observed.outcome.clone(),
             failures: observed.failures.clone(),
-            calls,
+            calls: calls.collect(),
         }
-    }
-
-    /// What the wire calls each statement that the server has counted; `None` if that is not known.
-    ///
-    /// ```text
-    ///   wire     0 BEGIN  1 SAVEPOINT  2 INSERT fails  3 SELECT fails  4 ROLLBACK TO  5 COMMIT
-    ///   server   0        1            2               refused: none   3              4
-    /// ```
-    ///
-    /// The server counts what begins to run. It refuses what comes in a block that has failed, and
-    /// ends such a block without counting that.
-    fn numbers(&self, record: &Record) -> Option<Numbers> {
-        let all_told = self.completed as usize + self.failures.len() == self.statements as usize;
-        if !all_told || self.calls > 0 || record.left_out > 0 {
-            return None;
-        }
-        if self.failures.is_empty() {
-            return (record.statements == self.statements).then_some(Numbers::Same);
-        }
-        let failed_before = |next: u32| self.failures.iter().any(|one| one.statement + 1 == next);
-        let last = self.statements - 1;
-        let ends_failed = failed_before(last) && !failed_before(last + 1);
-        // Whether the others ran is seen by their number, or else by their errors.
-        let ways: [fn(&Failure) -> bool; 3] = [|_| true, |_| false, is_of_running];
-        ways.into_iter().find_map(|ran| {
-            let counts = |one: &Failure| one.sqlstate != *REFUSED && ran(one);
-            let mut failures = self.failures.iter().peekable();
-            let counted = (0..self.statements).filter(|&at| {
-                match failures.next_if(|one| one.statement == at) {
-                    Some(failure) => counts(failure),
-                    None => at != last || !ends_failed,
-                }
-            });
-            let of: Vec<u32> = counted.collect();
-            (of.len() == record.statements as usize).then_some(Numbers::Of {
-                of,
-                end: self.statements,
-            })
-        })
     }
 
     fn fits(&self, record: &Record, slack: Micros, late: Micros) -> bool {
-        let counted = match self.completed == self.statements {
-            true => record.statements == self.completed,
-            // What failed was counted if it got as far as to run, and the end of a block that had
-            // failed was not.
-            false => {
-                let fewest = self.completed.saturating_sub(1);
-                (fewest..=self.statements).contains(&record.statements)
+        let counted = |calls_count: bool| {
+            let calls = if calls_count {
+                0
+            } else {
+                self.calls.len() as u32
+            };
+            let completed = self.completed.saturating_sub(calls);
+            let statements = self.statements.saturating_sub(calls);
+            match self.completed == self.statements {
+                true => record.statements == completed,
+                // What failed was counted if it got as far as to run, and the end of a block that
+                // had failed was not.
+                false => {
+                    let fewest = completed.saturating_sub(1);
+                    (fewest..=statements).contains(&record.statements)
+                }
             }
         };
-        counted && self.may_be(record, slack, late)
+        self.ways_to_count().any(counted) && self.may_be(record, slack, late)
     }
 
     /// `late`: how much later than it was over on the wire the server may have ended it.
@@ -436,7 +391,7 @@ impl Seen {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use hindcast_trace::Id;
     use proptest::prelude::*;
 
@@ -445,7 +400,7 @@ mod tests {
     const SESSION: SessionId = Id(1);
     const SLACK: Micros = 100;
 
-    fn seen(began: Micros, completed: u32, outcome: Outcome) -> Seen {
+    pub(super) fn seen(began: Micros, completed: u32, outcome: Outcome) -> Seen {
         Seen {
             began,
             ended: began + 500,
@@ -453,11 +408,11 @@ mod tests {
             statements: completed,
             outcome,
             failures: Vec::new(),
-            calls: 0,
+            calls: Vec::new(),
         }
     }
 
-    fn record(ordinal: u64, ended_at: Micros, statements: u32, ended: Ended) -> Record {
+    pub(super) fn record(ordinal: u64, ended_at: Micros, statements: u32, ended: Ended) -> Record {
         Record {
             process: 77,
             backend_start: 10,
@@ -598,55 +553,6 @@ mod tests {
         joiner.record(record(1, 60_000, 1, Ended::Aborted));
         joiner.server_until(100_000, SLACK);
         assert_eq!(brief(joiner.take()), [(Some(1), Some(1))]);
-    }
-
-    /// What the wire calls the statements that the server has counted, if that is known.
-    #[track_caller]
-    fn check(
-        statements: u32,
-        failures: &[(u32, &[u8; 5])],
-        counted: u32,
-        expected: Option<&[u32]>,
-    ) {
-        let failure = |&(statement, sqlstate): &(u32, &[u8; 5])| Failure {
-            statement,
-            sqlstate: *sqlstate,
-        };
-        let failures: Vec<Failure> = failures.iter().map(failure).collect();
-        let seen = Seen {
-            statements,
-            completed: statements - failures.len() as u32,
-            failures,
-            ..seen(0, 0, Outcome::Committed)
-        };
-        let numbers = seen.numbers(&record(1, 0, counted, Ended::Committed));
-        let numbers = numbers.map(|numbers| match numbers {
-            Numbers::Same => (0..counted).collect(),
-            Numbers::Of { of, .. } => of,
-        });
-        assert_eq!(numbers.as_deref(), expected);
-    }
-
-    #[test]
-    fn statements_are_numbered_as_on_the_wire_though_some_of_them_fail() {
-        const DUPLICATE: &[u8; 5] = b"23505";
-        const UNKNOWN_TABLE: &[u8; 5] = b"42P01";
-        check(3, &[], 3, Some(&[0, 1, 2]));
-        check(3, &[], 2, None);
-        // BEGIN, SAVEPOINT, INSERT fails, ROLLBACK TO, SELECT, COMMIT.
-        check(6, &[(2, DUPLICATE)], 6, Some(&[0, 1, 2, 3, 4, 5]));
-        // The same of a table that there is not, and with a statement before ROLLBACK TO.
-        check(6, &[(2, UNKNOWN_TABLE)], 5, Some(&[0, 1, 3, 4, 5]));
-        let refused = [(2, DUPLICATE), (3, REFUSED)];
-        check(7, &refused, 6, Some(&[0, 1, 2, 4, 5, 6]));
-        // One of each.
-        let both = [(2, UNKNOWN_TABLE), (5, DUPLICATE)];
-        check(8, &both, 7, Some(&[0, 1, 3, 4, 5, 6, 7]));
-        // BEGIN, INSERT fails, ROLLBACK.
-        check(3, &[(1, DUPLICATE)], 2, Some(&[0, 1]));
-        check(3, &[(1, UNKNOWN_TABLE)], 1, Some(&[0]));
-        check(1, &[(0, DUPLICATE)], 1, Some(&[0]));
-        check(6, &[(2, DUPLICATE)], 4, None);
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Expect {
     pub fn statements(&self) -> u32 {
         match self {
             Self::Query { rows } => rows.len() as u32,
-            Self::Execute { .. } | Self::Nothing(_) => 1,
+            Self::Execute { .. } | Self::Nothing(_) | Self::FunctionCall => 1,
             _ => 0,
         }
     }

@@ -70,15 +70,7 @@ impl Holder {
                 self.plan_simple(last, cx)
             }
             client::SYNC | client::FLUSH => self.plan_extended(batch.clone(), cx),
-            client::FUNCTION_CALL => {
-                let mut plan = Plan::default();
-                plan.message([(Expect::FunctionCall, Owner::Client)], |bytes| {
-                    bytes.extend_from_slice(&concat(&batch))
-                });
-                plan.send();
-                plan.settle();
-                Ok(plan)
-            }
+            client::FUNCTION_CALL => self.plan_call(last, cx),
             // Terminate; data of a COPY that the server has given up on.
             _ => {
                 out.to_server.extend_from_slice(&concat(&batch));
@@ -368,7 +360,7 @@ impl Holder {
     // ---- both -------------------------------------------------------------------------------
 
     /// Parse and Flush opened an implicit transaction, which must not be the one that BEGIN finds.
-    fn end_implicit(&mut self, plan: &mut Plan) {
+    pub(super) fn end_implicit(&mut self, plan: &mut Plan) {
         if self.unsynced {
             self.sync(plan);
         }
@@ -397,7 +389,7 @@ impl Holder {
     }
 
     /// What the statement that comes next is to see, if that is not what the one before it saw.
-    fn next_look(&mut self, statement: &Statement) -> Option<Ask> {
+    pub(super) fn next_look(&mut self, statement: &Statement) -> Option<Ask> {
         let is_failed = self.status == Status::Failed;
         let open = self.transaction.as_mut().filter(|_| !is_failed)?;
         open.next_look(statement)
@@ -405,7 +397,7 @@ impl Holder {
 
     /// Plans statements of ours without which the one that comes next would do something else.
     /// `goes_on`: see [`look_early`](Self::look_early).
-    fn put_ahead(
+    pub(super) fn put_ahead(
         &mut self,
         statement: &Statement,
         goes_on: bool,
@@ -460,7 +452,7 @@ impl Holder {
 
     /// A statement of the open transaction is about to be sent: counts it. Returns what it has to
     /// wait for.
-    fn before(&mut self, statement: &Statement) -> Vec<Step> {
+    pub(super) fn before(&mut self, statement: &Statement) -> Vec<Step> {
         if matches!(
             statement.kind,
             sql::Kind::Discard { all: true } | sql::Kind::Deallocate { name: None }
@@ -527,7 +519,7 @@ impl Holder {
     }
 
     /// Keeps what the client sends for its transaction.
-    fn transcribe(&mut self, keep: impl FnOnce(&mut Transcript)) {
+    pub(super) fn transcribe(&mut self, keep: impl FnOnce(&mut Transcript)) {
         if let Some(open) = &mut self.transaction
             && self.options.code == Code::Recorded
         {
@@ -545,7 +537,12 @@ impl Holder {
         })
     }
 
-    fn leave_wrapped(&mut self, statements: &[&Statement], cx: &mut impl Context, plan: &mut Plan) {
+    pub(super) fn leave_wrapped(
+        &mut self,
+        statements: &[&Statement],
+        cx: &mut impl Context,
+        plan: &mut Plan,
+    ) {
         self.depart(None, cx);
         // Data of a `COPY` would be taken for what follows, and the rest of a text is not run where
         // a part of it fails.

@@ -27,6 +27,7 @@ mod access;
 mod answers;
 mod background;
 mod batch;
+mod call;
 mod context;
 mod enter;
 mod instead;
@@ -453,8 +454,15 @@ impl Holder {
                 if recorded && tag == server::DATA_ROW {
                     open.transcript.row(description.as_deref(), text);
                 }
-                return;
+                if tag != server::FUNCTION_CALL_RESPONSE {
+                    return;
+                }
             }
+            // A call is through with its one answer.
+            let (tag, body) = match tag {
+                server::FUNCTION_CALL_RESPONSE => (server::COMMAND_COMPLETE, call::COMPLETED),
+                _ => (tag, body),
+            };
             if recorded {
                 open.transcript.answer(tag, body);
             }

@@ -147,13 +147,15 @@ pub(super) struct Outcome {
     pub tag: Bytes,
     /// First column of the rows.
     pub values: Vec<Bytes>,
+    /// It was prepared with it.
+    prepared: bool,
 }
 
 /// Statements of ours that are under way, and what the server knows of them.
 #[derive(Debug, Default)]
 pub(super) struct OwnStatements {
-    /// Sent and not answered, in order.
-    outstanding: VecDeque<Own>,
+    /// Sent and not answered, in order, each with whether it was to be prepared.
+    outstanding: VecDeque<(Own, bool)>,
     /// What the first of them was answered so far.
     outcome: Outcome,
     /// By name: the server has them.
@@ -170,7 +172,8 @@ impl OwnStatements {
         bytes: &mut BytesMut,
     ) {
         let (name, text) = own.statement();
-        if self.prepared.insert(name) {
+        let prepares = self.prepared.insert(name);
+        if prepares {
             client::parse(bytes, name.as_bytes(), text.as_bytes(), &[]);
             answers.expect(Expect::Parse, Owner::Own);
         }
@@ -199,12 +202,12 @@ impl OwnStatements {
         for expect in expected {
             answers.expect(expect, Owner::Own);
         }
-        self.outstanding.push_back(own);
+        self.outstanding.push_back((own, prepares));
     }
 
     /// A `Sync` of ours goes with messages of the client.
     pub fn note_sync(&mut self) {
-        self.outstanding.push_back(Own::Resync);
+        self.outstanding.push_back((Own::Resync, false));
     }
 
     /// The client has the server forget all prepared statements.
@@ -217,12 +220,13 @@ impl OwnStatements {
         match frame.tag() {
             server::ERROR_RESPONSE => self.outcome.error = Some(frame.0.clone()),
             server::COMMAND_COMPLETE => self.outcome.tag = Bytes::copy_from_slice(frame.body()),
+            server::PARSE_COMPLETE => self.outcome.prepared = true,
             server::DATA_ROW => self.outcome.values.extend(first_value(frame.body())),
             server::READY_FOR_QUERY => {
                 let outcome = std::mem::take(&mut self.outcome);
-                let own = self.outstanding.pop_front()?;
-                if outcome.error.is_some() && own != Own::Resync {
-                    // It may have been the Parse that failed.
+                let (own, prepares) = self.outstanding.pop_front()?;
+                // What was prepared stays so, whatever became of it then.
+                if outcome.error.is_some() && prepares && !outcome.prepared {
                     self.prepared.remove(own.statement().0);
                 }
                 return Some((own, outcome));

@@ -12,6 +12,7 @@
 
 mod background;
 mod batches;
+mod calls;
 mod changed;
 mod commits;
 mod copy;

@@ -7,6 +7,7 @@
 //!   clock_timestamp() ─inlined─▶ next of hindcast_pins.clocks, or now() and the time since then
 //!   random() ─inlined─▶ next of hindcast_pins.randoms, or a real one
 //!   gen_salt('bf') ─▶ the extension: next of hindcast_pins.bytes, or real ones
+//!   lo_creat(-1) ─▶ the extension: next of hindcast_pins.objects, or a real one
 //!   current_database() ─inlined─▶ hindcast_pins.database, a session's setting, or the real one
 //!   DEFAULT gen_random_uuid() ─▶ next of hindcast_pins.uuids: told, or the column's; or a real one
 //! ```
@@ -17,7 +18,8 @@
 //! inlining admit (no `SET`, no `SECURITY DEFINER`; strict only if its body is). That
 //! is why `nextval` merely calls another function. Everything that reaches a function through an
 //! expression is planned: statements, column defaults (of `COPY`, too), views, triggers, functions
-//! in SQL and PL/pgSQL. Only the protocol's own function call is not.
+//! in SQL and PL/pgSQL. Only the protocol's own function call is not; those of large objects the
+//! extension sees.
 //!
 //! Keywords (`CURRENT_TIMESTAMP`, `CURRENT_CATALOG` …) are grammar. They become calls of functions
 //! of the same names: in column defaults, views and function bodies here, in statements by the

@@ -17,14 +17,15 @@ pub struct Values<'a> {
 }
 
 /// The settings by which a transaction gets its [`Values`].
-pub const SETTINGS: [&str; 6] = [
+pub const SETTINGS: [&str; 7] = [
     "hindcast_pins.now",
     "hindcast_pins.sequences",
     "hindcast_pins.uuids",
     "hindcast_pins.clocks",
     "hindcast_pins.randoms",
-    // The extension reads this one, and no function here.
+    // The extension reads these, and no function here.
     "hindcast_pins.bytes",
+    "hindcast_pins.objects",
 ];
 
 /// A value for each of [`SETTINGS`].
@@ -54,6 +55,10 @@ impl Values<'_> {
             DrawnValue::Bytes(bytes) => Some(bytes.text()),
             _ => None,
         });
+        let objects = self.of(|value| match value {
+            DrawnValue::LargeObject(object) => Some(object.to_string()),
+            _ => None,
+        });
         let uuids = uuids::queues(&told.collect::<Vec<_>>(), self.uuids);
         let words = |all: Vec<String>| all.join(" ");
         [
@@ -63,6 +68,7 @@ impl Values<'_> {
             words(clocks.collect()),
             words(randoms.collect()),
             bytes.collect(),
+            words(objects.collect()),
         ]
     }
 
@@ -179,6 +185,8 @@ mod tests {
             DrawnValue::Clock(1),
             DrawnValue::Random(1e-7),
             DrawnValue::Bytes(DrawnBytes::new(&[16]).unwrap()),
+            DrawnValue::LargeObject(16626),
+            DrawnValue::LargeObject(16627),
         ]);
         let values = Values {
             drawn: &drawn,
@@ -193,6 +201,7 @@ mod tests {
                 "1970-01-01T00:00:00.000000+00 1970-01-01T00:00:00.000001+00",
                 "0.5 0.0000001",
                 "00ff10",
+                "16626 16627",
             ]
         );
     }

@@ -391,6 +391,7 @@ fn shred_drawn(all: &[Drawn], columns: &mut RowWriter<'_>) {
         DrawnValue::Random(number) => number.to_string(),
         DrawnValue::Uuid(uuid) => uuid_text(uuid),
         DrawnValue::Bytes(bytes) => bytes.text(),
+        DrawnValue::LargeObject(object) => object.to_string(),
     }));
     columns.ints(all.iter().map(|one| of_sequence(one).1 as i64));
 }
@@ -425,6 +426,7 @@ fn drawn_value(function: &[u8], sequence: u32, value: &[u8], count: u64) -> Opti
         b"random" => DrawnValue::Random(text.parse().ok()?),
         b"gen_random_uuid" => DrawnValue::Uuid(DrawnUuid::number(value)?),
         b"gen_random_bytes" => DrawnValue::Bytes(DrawnBytes::of_text(value)?),
+        b"lo_creat" => DrawnValue::LargeObject(text.parse().ok()?),
         _ => return None,
     })
 }

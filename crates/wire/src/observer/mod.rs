@@ -40,6 +40,7 @@ pub use columns::{SequenceColumns, Source};
 use ending::Streams;
 pub use keeping::{Keeping, Look};
 use kept::Kept;
+pub use note::FUNCTION_CALL;
 use note::{Note, StatementNote, Tracked, Work};
 pub use observed::*;
 use server::{Passage, ServerSide};

@@ -124,7 +124,7 @@ pub(super) struct StatementNote {
 pub(super) static UNKNOWN: LazyLock<Statement> = LazyLock::new(|| statement("?", Company::Any));
 
 /// What a `FunctionCall` does. It cannot be pipelined with anything.
-pub(super) static FUNCTION_CALL: LazyLock<Statement> =
+pub static FUNCTION_CALL: LazyLock<Statement> =
     LazyLock::new(|| statement("FUNCTION CALL", Company::Refused));
 
 fn statement(text: &str, company: Company) -> Statement {

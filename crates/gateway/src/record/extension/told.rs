@@ -22,8 +22,8 @@ use super::super::join::{Draw, Ended, Record};
 use super::super::server_side::ServerSide;
 use super::super::sink::Sink;
 
-/// The last one has a kind of draw more.
-const LAYOUTS: RangeInclusive<u32> = 2..=3;
+/// Each has a kind of draw more than the one before.
+const LAYOUTS: RangeInclusive<u32> = 2..=4;
 /// Of a record without what follows its head, and of a subtransaction.
 const RECORD_HEAD: usize = 88;
 const SUBXID: usize = 12;
@@ -411,7 +411,7 @@ fn draw(bytes: &[u8]) -> Option<Draw> {
     let number = fields.i64()?;
     let rest = fields.u64()?;
     let last = &bytes[DRAW - 16..];
-    // DRAW_NEXTVAL to DRAW_BYTES.
+    // DRAW_NEXTVAL to DRAW_OBJECT.
     let value = match kind {
         0 => DrawnValue::Sequence {
             first: SequenceValue {
@@ -424,6 +424,7 @@ fn draw(bytes: &[u8]) -> Option<Draw> {
         2 => DrawnValue::Random(f64::from_bits(number as u64)),
         3 => DrawnValue::Uuid(u128::from_be_bytes(last.try_into().ok()?)),
         4 => DrawnValue::Bytes(DrawnBytes::new(last.get(..usize::from(length))?)?),
+        5 => DrawnValue::LargeObject(number as u32),
         _ => return None,
     };
     Some(Draw {

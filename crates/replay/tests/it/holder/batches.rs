@@ -539,12 +539,22 @@ fn what_is_prepared_right_before_a_query() {
             « Z I
             » P w SELECT d FROM t
             » H
+            ! claim of request none: Run(Tx(3))
             « 1
+            » S
+            ? snapshot of 3
+            » [begin]
+            » [snapshot]
             » F 7
+            ! 3 took its snapshot
+            ! 3 ran
             « V
+            ? commit of 3
+            » [commit]
+            ! in None
+            ! Run(Tx(3)) committed, shape 71886095, digest 103ef101, 1 rows
             « Z I
             ! claim of request none: Run(Tx(3))
-            » S
             ? snapshot of 3
             » [begin]
             » [snapshot]

@@ -146,8 +146,18 @@ fn a_function_call_is_sent_as_it_is() {
         "> F 7
          @ idle",
         expect![[r#"
+            ! claim of request none: Run(Tx(3))
+            ? snapshot of 3
+            » [begin*]
+            » [snapshot*]
             » F 7
+            ! 3 took its snapshot
+            ! 3 ran
             « V
+            ? commit of 3
+            » [commit*]
+            ! in None
+            ! Run(Tx(3)) committed, shape 71886095, digest 103ef101, 1 rows
             « Z I
             idle: true
         "#]],
