@@ -25,6 +25,12 @@ pub(super) enum Expect {
     Close,
     /// Of this statement, of it itself or of a portal of it.
     Describe(Option<Arc<Prepared>>),
+    /// Of a portal of this statement, by what the server says of the statement. The rows that
+    /// follow are in these recorded messages.
+    DescribeServed {
+        prepared: Arc<Prepared>,
+        answer: Bytes,
+    },
     Execute {
         rows: Rows,
         of: Option<Bound>,
@@ -64,6 +70,30 @@ impl Expect {
         }
     }
 
+    /// What is known of the rows of this statement of it.
+    fn rows(&self, statement: usize) -> Rows {
+        match self {
+            Self::Query { rows } => rows.get(statement).copied().unwrap_or_default(),
+            Self::Execute { rows, .. } => *rows,
+            _ => Rows::default(),
+        }
+    }
+
+    /// Rows are described.
+    fn note_description(&self, body: &[u8]) {
+        if let Self::Describe(Some(prepared)) | Self::DescribeServed { prepared, .. } = self {
+            prepared.describe(body);
+        }
+    }
+
+    /// The recorded messages with the rows that follow.
+    fn served(&self) -> Option<Bytes> {
+        match self {
+            Self::DescribeServed { answer, .. } => Some(answer.clone()),
+            _ => None,
+        }
+    }
+
     /// The completion that an answer stands for.
     fn nothing(&self, tag: u8) -> Option<&'static [u8]> {
         match self {
@@ -74,13 +104,15 @@ impl Expect {
 }
 
 /// What a message of the server is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub owner: Owner,
     /// What is known of it, if it is a row.
     pub row: Rows,
     /// The completion that the client is answered instead.
     pub empty: Option<&'static [u8]>,
+    /// It is about a statement, and the client has asked for a portal with these recorded rows.
+    pub served: Option<Bytes>,
 }
 
 #[derive(Debug, Default)]
@@ -143,11 +175,7 @@ impl Answers {
             return None;
         }
         let (expect, owner) = self.outstanding.front()?;
-        let row = match expect {
-            Expect::Query { rows } => rows.get(self.statement).copied().unwrap_or_default(),
-            Expect::Execute { rows, .. } => *rows,
-            _ => Rows::default(),
-        };
+        let row = expect.rows(self.statement);
         if tag == server::DATA_ROW && !std::mem::replace(&mut self.has_rows, true) {
             self.text_form.clear();
             if let Expect::Execute { of: Some(of), .. } = expect
@@ -156,11 +184,15 @@ impl Answers {
                 self.text_form.begin(description, &of.formats);
             }
         }
-        if let (Expect::Describe(Some(prepared)), server::ROW_DESCRIPTION) = (expect, tag) {
-            prepared.describe(body);
+        if tag == server::ROW_DESCRIPTION {
+            expect.note_description(body);
         }
-        let (owner, empty) = (*owner, expect.nothing(tag));
-        let answer = Answer { owner, row, empty };
+        let answer = Answer {
+            owner: *owner,
+            row,
+            empty: expect.nothing(tag),
+            served: expect.served(),
+        };
         let done = match (expect, tag) {
             (Expect::Query { .. }, server::COMMAND_COMPLETE | server::EMPTY_QUERY_RESPONSE) => {
                 self.statement += 1;
@@ -187,7 +219,10 @@ impl Answers {
             (Expect::Parse, server::PARSE_COMPLETE)
             | (Expect::Bind, server::BIND_COMPLETE)
             | (Expect::Close | Expect::Nothing(_), server::CLOSE_COMPLETE)
-            | (Expect::Describe(_), server::ROW_DESCRIPTION | server::NO_DATA)
+            | (
+                Expect::Describe(_) | Expect::DescribeServed { .. },
+                server::ROW_DESCRIPTION | server::NO_DATA,
+            )
             | (
                 Expect::Execute { .. },
                 server::COMMAND_COMPLETE | server::EMPTY_QUERY_RESPONSE | server::PORTAL_SUSPENDED,

@@ -366,7 +366,7 @@ impl Holder {
         }
     }
 
-    fn sync(&mut self, plan: &mut Plan) {
+    pub(super) fn sync(&mut self, plan: &mut Plan) {
         plan.message([(Expect::Sync, Owner::Own)], client::sync);
         plan.send();
         plan.settle();

@@ -1,6 +1,6 @@
 //! What a service is answered in the place of what the server says.
 
-use bytes::BytesMut;
+use bytes::{BufMut, BytesMut};
 use hindcast_wire::frame::Frame;
 use hindcast_wire::message::backend as server;
 
@@ -64,4 +64,17 @@ pub(super) fn as_yielded(frame: &Frame, cx: &mut impl Context) -> Option<Frame> 
     let mut error = BytesMut::new();
     server::error_response(&mut error, b"ERROR", state, text);
     Some(Frame(error.freeze()))
+}
+
+/// Drivers that look for a server they can write to must not be put off by the read-only default,
+/// which is ours.
+pub(super) fn forward(frame: &Frame, to_client: &mut BytesMut) {
+    if frame.tag() == server::PARAMETER_STATUS
+        && let Ok((b"default_transaction_read_only", _)) =
+            server::parse_parameter_status(frame.body())
+    {
+        server::parameter_status(to_client, b"default_transaction_read_only", b"off");
+        return;
+    }
+    to_client.put_slice(&frame.0);
 }

@@ -29,7 +29,9 @@ mod background;
 mod batch;
 mod call;
 mod context;
+mod described;
 mod enter;
+mod formats;
 mod instead;
 mod names;
 mod own;
@@ -60,7 +62,7 @@ use crate::transaction::{Ask, Claim, Stopped};
 use access::Access;
 use answers::{Answers, Owner};
 pub use context::{Code, Context, HoldOptions};
-use instead::{as_chosen, as_nothing, as_yielded, completed};
+use instead::{as_chosen, as_nothing, as_yielded, completed, forward};
 use names::Names;
 use own::{Outcome, Own, OwnStatements};
 pub use pins::Pins;
@@ -380,8 +382,13 @@ impl Holder {
             (server::ERROR_RESPONSE, Session::Serving(_, served, _)) => served.preparing_failed(),
             _ => {}
         }
+        if answer.served.is_some() && tag == server::PARAMETER_DESCRIPTION {
+            return;
+        }
+        let served = answer.served.as_ref();
         let other = as_yielded(frame, cx)
             .or_else(|| as_chosen(frame, answer.row))
+            .or_else(|| described::of_portal(frame, served?))
             .or_else(|| answer.empty.map(completed));
         let nothing = self.is_in_vain().then(|| as_nothing(frame)).flatten();
         let is_dropped = nothing.as_ref().is_some_and(Option::is_none);
@@ -786,17 +793,4 @@ fn is_undone(open: &mut Open, ids: &[u64], cx: &mut impl Context) -> bool {
         cx.outside_write_undone(&tried.statement);
     }
     true
-}
-
-/// Drivers that look for a server they can write to must not be put off by the read-only default,
-/// which is ours.
-fn forward(frame: &Frame, to_client: &mut BytesMut) {
-    if frame.tag() == server::PARAMETER_STATUS
-        && let Ok((b"default_transaction_read_only", _)) =
-            server::parse_parameter_status(frame.body())
-    {
-        server::parameter_status(to_client, b"default_transaction_read_only", b"off");
-        return;
-    }
-    to_client.put_slice(&frame.0);
 }

@@ -10,7 +10,10 @@ use std::collections::VecDeque;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use hindcast_wire::Status;
 use hindcast_wire::message::{backend as server, frontend as client};
+use hindcast_wire::text::Settings;
 
+use super::formats::as_asked;
+use super::names::Bound;
 use crate::transaction::MovedReads;
 
 /// What is left of the recorded answers of an aborted transaction.
@@ -30,6 +33,9 @@ pub struct Served {
     copying: bool,
     /// The data belongs to a `Query`.
     copying_query: bool,
+    /// What the client takes the rows for that come next, by what it has bound. `None`: it has
+    /// asked what they are.
+    expected: Option<Box<Bound>>,
 }
 
 /// What running something was answered, from its description or first row to its end.
@@ -141,6 +147,23 @@ impl Served {
             skipping: false,
             copying: false,
             copying_query: false,
+            expected: None,
+        }
+    }
+
+    /// The client has bound this, or asked what its rows are.
+    pub fn expects(&mut self, bound: Option<Bound>) {
+        self.expected = bound.map(Box::new);
+    }
+
+    /// The client runs what it has bound: it gets its rows in the formats that it asked for.
+    pub fn put_in_format(&mut self, settings: &Settings) {
+        let next = self.results.front_mut();
+        if let (Some(bound), Some(next)) = (self.expected.take(), next)
+            && let Some(description) = bound.prepared.description()
+            && let Some(messages) = as_asked(&next.messages, description, &bound.formats, settings)
+        {
+            next.messages = messages;
         }
     }
 
@@ -152,6 +175,19 @@ impl Served {
             client::DESCRIBE | client::CLOSE => body.first() == Some(&b'S'),
             _ => false,
         }
+    }
+
+    /// What the rows of the statement that comes next are described as, if the recording says it.
+    pub fn description(&self) -> Option<Bytes> {
+        let next = self.results.front()?;
+        next.cursor.clone().or_else(|| next.described())
+    }
+
+    /// The messages that were answered to the statement that comes next, if the recording does not
+    /// say what its rows are.
+    pub fn undescribed(&self) -> Option<Bytes> {
+        let next = self.results.front()?;
+        self.description().is_none().then(|| next.messages.clone())
     }
 
     /// The client is about to run a statement, which may be one that comes for more or for less.

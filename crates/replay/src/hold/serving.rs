@@ -1,5 +1,7 @@
 //! Serves a transaction that aborted originally from the recording.
 
+use std::sync::Arc;
+
 use bytes::{BufMut, BytesMut};
 use hindcast_order::Tx;
 use hindcast_wire::frame::Frame;
@@ -7,6 +9,7 @@ use hindcast_wire::message::{backend as server, frontend as client};
 use hindcast_wire::sql::{Dialect, Statement};
 use hindcast_wire::{Status, Wires};
 
+use super::answers::{Expect, Owner};
 use super::plan::Plan;
 use super::served::{Asked, Progress, Served};
 use super::{Advance, Context, Holder, Next, Session, Unplanned};
@@ -59,9 +62,18 @@ impl Holder {
         {
             return self.look_up(frame, lookup);
         }
+        if let Some(live) = self.describes(&frame) {
+            if let Some(plan) = self.session.plan() {
+                *plan = live;
+            }
+            return Advance::More;
+        }
         let Session::Serving(_, served, _) = &mut self.session else {
             unreachable!("a transaction is being served");
         };
+        if tag == client::EXECUTE && !served.is_skipping() {
+            served.put_in_format(&self.settings);
+        }
         let over = match tag {
             client::TERMINATE => {
                 out.to_server.put_slice(&frame.0);
@@ -79,6 +91,47 @@ impl Holder {
             cx.served(tx, complete, moved);
         }
         Advance::More
+    }
+}
+
+impl Holder {
+    /// A message while a transaction is served: notes which statement a portal is of, and what its
+    /// rows are. Where the recording does not say that, the server is asked.
+    fn describes(&mut self, frame: &Frame) -> Option<Plan> {
+        let Session::Serving(_, served, _) = &self.session else {
+            return None;
+        };
+        let is_of_portal = matches!(frame.tag(), client::BIND | client::DESCRIBE);
+        if served.is_skipping() || !is_of_portal {
+            return None;
+        }
+        let (description, undescribed) = (served.description(), served.undescribed());
+        let batch = self.read(vec![frame.clone()]);
+        let message = &batch.messages[0];
+        self.names.apply(message);
+        let about = message.about.as_ref();
+        if let Session::Serving(_, served, _) = &mut self.session {
+            served.expects(about.filter(|_| frame.tag() == client::BIND).cloned());
+        }
+        let about = about.filter(|_| frame.tag() == client::DESCRIBE)?;
+        if let Some(description) = description {
+            if description[0] == server::ROW_DESCRIPTION {
+                about.prepared.describe(&description[5..]);
+            }
+            return None;
+        }
+        let bind = Frame(about.bind.clone()?);
+        let names = client::BindNames::parse(bind.body()).ok()?;
+        let expect = Expect::DescribeServed {
+            prepared: Arc::clone(&about.prepared),
+            answer: undescribed?,
+        };
+        let mut plan = Plan::default();
+        plan.message([(expect, Owner::Client)], |bytes| {
+            client::describe(bytes, client::Target::Statement(names.statement));
+        });
+        self.sync(&mut plan);
+        Some(plan)
     }
 }
 

@@ -16,6 +16,7 @@ mod calls;
 mod changed;
 mod commits;
 mod copy;
+mod described;
 mod early;
 mod extended;
 #[path = "../../../wire/tests/it/support/notation.rs"]
