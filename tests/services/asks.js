@@ -16,12 +16,15 @@ const pool = new Pool({ connectionString: process.env.DATABASE_URL, max: TOGETHE
 const plain = { path, enableReadyCheck: false, disableClientInfo: true };
 const old = new Redis(plain);
 const gathers = new Redis({ ...plain, enableAutoPipelining: true });
+const script = { numberOfKeys: 1, lua: "return redis.call('INCR', KEYS[1])" };
+old.defineCommand("counts", script);
 const [newer, older] = [require("redis"), require("redis-4")].map(driver =>
     driver.createClient({ socket: { path }, disableClientInfo: true }),
 );
 
 const ways = {
     ioredis: () => old.incr("calls"),
+    scripted: async () => [await old.counts("calls"), await old.incr("calls"), await old.counts("calls")].join(),
     gathered: () => gathers.incr("calls"),
     pipeline: async () => {
         const all = await old.pipeline().incr("calls").get("calls").exec();

@@ -160,6 +160,16 @@ function bindCommand(prototype, storage) {
     prototype.toWritable[BOUND] = true;
 }
 
+// A script is a class of its own, whose bytes the class of all commands makes. Told by both, they would
+// count twice.
+function commandsPrototype(command) {
+    let found;
+    for (let of = command; of; of = Object.getPrototypeOf(of)) {
+        if (Object.hasOwn(of, "toWritable") && typeof of.toWritable === "function") found = of;
+    }
+    return found;
+}
+
 // A client of ioredis is an emitter. In a bundle its commands have no name: they are known by what they
 // can do, when the first one is sent.
 function findCommands(prototype, storage) {
@@ -169,8 +179,8 @@ function findCommands(prototype, storage) {
     const { sendCommand } = prototype;
     if (typeof sendCommand !== "function") return;
     prototype.sendCommand = function (command) {
-        const of = command && Object.getPrototypeOf(command);
-        if (of && typeof of.toWritable === "function" && !of.toWritable[BOUND]) {
+        const of = commandsPrototype(command);
+        if (of && !of.toWritable[BOUND]) {
             bindCommand(of, storage);
             command[TURN] = storage.getStore();
         }

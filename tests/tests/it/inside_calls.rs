@@ -103,6 +103,7 @@ fn what_requests_of_node_ask_on_one_connection_and_draw_from_one_block_is_known(
     let file = repository("tests/services/asks.js");
     let ways = [
         "ioredis",
+        "scripted",
         "gathered",
         "pipeline",
         "node-redis",
@@ -125,6 +126,7 @@ fn what_requests_of_a_bundle_of_node_ask_on_one_connection_and_draw_from_one_blo
     };
     let ways = [
         "ioredis",
+        "scripted",
         "gathered",
         "pipeline",
         "node-redis",
