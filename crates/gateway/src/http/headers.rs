@@ -63,6 +63,7 @@ pub fn is_significant(name: &HeaderName) -> bool {
     !is_hop_by_hop(name)
         && !INSIGNIFICANT.contains(name)
         && !counts_requests(name)
+        && !tells_of_a_cache(name)
         && name != header::CONTENT_LENGTH
 }
 
@@ -75,6 +76,13 @@ fn counts_requests(name: &HeaderName) -> bool {
     let of_limit = ["ratelimit", "rate-limit"];
     let what = of_limit.iter().find_map(|of| name.strip_prefix(of));
     what.is_some_and(|what| !matches!(what, "-limit" | "-policy"))
+}
+
+/// Whether it tells that a cache had the response (`X-Cache: HIT`), which Nest's interceptor and
+/// proxies set. Which of two requests of a moment fills a cache is no difference where their reads
+/// are concerned, and the body that the cache gave is compared.
+fn tells_of_a_cache(name: &HeaderName) -> bool {
+    matches!(name.as_str(), "x-cache" | "x-cache-hits" | "x-cache-status")
 }
 
 /// As a trace keeps them: in order, names in lower case, without the hop-by-hop ones.
@@ -167,6 +175,17 @@ mod tests {
         }
         for name in ["x-rate", "etag", "ratelimit-policy", "x-ratelimit-limit"] {
             assert!(is_significant(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn that_a_cache_had_a_response_tells_nothing_of_the_service() {
+        for (name, expected) in [("x-cache", false), ("x-cache-key", true), ("age", true)] {
+            assert_eq!(
+                is_significant(&HeaderName::from_static(name)),
+                expected,
+                "{name}"
+            );
         }
     }
 
