@@ -124,6 +124,15 @@ impl Context for ServiceContext {
     fn gave_back(&mut self, tx: Tx) {
         self.shared.monitor.with(|c| c.give_back(tx));
     }
+    fn gives_back(&mut self, tx: Tx) -> bool {
+        let monitor = &self.shared.monitor;
+        let held = !monitor.permits(Ask::Commit(tx));
+        let gives_back = held && monitor.with(|c| c.is_by_service(tx));
+        if gives_back {
+            monitor.with(|c| c.give_back(tx));
+        }
+        gives_back
+    }
     fn waits_no_more(&mut self, tx: Tx) {
         self.shared.monitor.with(|c| c.waits_no_more(tx));
     }

@@ -114,6 +114,7 @@ impl Monitor {
     /// Resolves when the step is permitted, or is not waited for any longer.
     pub fn permission(&self, ask: Ask) -> impl Future<Output = ()> + Send + 'static {
         let mut state = self.state();
+        let by_service = matches!(ask, Ask::Commit(tx) if state.coordinator.is_by_service(tx));
         let waiting = if state.open || state.coordinator.may(ask) {
             None
         } else {
@@ -133,6 +134,10 @@ impl Monitor {
                 Ask::Ghost(_) => tokio::select! {
                     _ = receiver => {}
                     () = monitor.quiet(Ask::GHOST_PATIENCE) => {}
+                },
+                Ask::Commit(_) if by_service => tokio::select! {
+                    _ = receiver => {}
+                    () = monitor.quiet(Ask::GHOST_COMMIT_PATIENCE) => {}
                 },
                 Ask::Answer(tx) => tokio::select! {
                     _ = receiver => {}

@@ -59,6 +59,10 @@ impl Ask {
     /// ghost: others may wait for its connection.
     pub const GHOST_PATIENCE: Duration = Duration::from_millis(150);
 
+    /// Where nothing has moved for so long, a ghost that the service does and that is held at its
+    /// commit is left to the recording: what it waits for may wait for its connection.
+    pub const GHOST_COMMIT_PATIENCE: Duration = Duration::from_secs(1);
+
     /// What an answer waits for and what does not come is not waited for longer.
     pub const ANSWER_PATIENCE: Duration = Duration::from_millis(250);
 

@@ -7,7 +7,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use hindcast_tests::http::Client;
-use hindcast_tests::{Finished, Process, Stage, repository};
+use hindcast_tests::{Finished, Process, Stage, repository, wait_for};
+
+use super::inside_extension;
 
 const SCHEMA: &str = "CREATE TABLE worker (name uuid PRIMARY KEY, seen timestamptz, beats int); \
      CREATE TABLE job (id serial PRIMARY KEY, text text, state text, worker uuid, result text, at timestamptz)";
@@ -131,6 +133,43 @@ fn a_late_worker_is_alive_by_the_recorded_row() {
     recorder.wait_until_it_listens(stage.service_port);
     let mut client = Client::new(format!("127.0.0.1:{}", stage.service_port));
     assert_eq!(get(&mut client, "/")[0], 1);
+    recorder.interrupt().assert_code(0);
+    std::fs::write(&file, "").unwrap();
+    let replayed = replay(&stage, &[]).assert_code(0);
+    assert!(replayed.stdout.contains("faithful"), "{}", replayed.stdout);
+}
+
+/// The job has the only connection in the replay before those that looked before it originally, and
+/// is held at its commit until they have.
+#[test]
+fn a_job_does_not_keep_the_only_connection_from_those_that_it_waits_for() {
+    let schema = "CREATE TABLE written (name text, by text)";
+    let stage = inside_extension::stage("one-connection", schema, &[]);
+    let mut words = service(&stage);
+    words[1] = repository("tests/services/one_connection.py")
+        .display()
+        .to_string();
+    let file = stage.folder().join("job-first");
+    words.push(file.display().to_string());
+    let mut command = stage.hindcast(&["record", "--base", "template", "--trace"]);
+    command
+        .arg(stage.trace())
+        .arg("--")
+        .args(&words)
+        .env("DATABASE_URL", stage.database_url());
+    let mut recorder = Process::start("record", command, stage.folder());
+    recorder.wait_until_it_listens(stage.service_port);
+    std::thread::scope(|scope| {
+        let looks = || {
+            let mut client = Client::new(format!("127.0.0.1:{}", stage.service_port));
+            client.send("GET", "/", None).unwrap().text()
+        };
+        for one in [(); 2].map(|()| scope.spawn(looks)) {
+            assert_eq!(one.join().unwrap(), "0");
+        }
+    });
+    let count = || stage.sql("SELECT count(*) FROM written");
+    wait_for("the job", || (count() == "4").then_some(()));
     recorder.interrupt().assert_code(0);
     std::fs::write(&file, "").unwrap();
     let replayed = replay(&stage, &[]).assert_code(0);

@@ -96,6 +96,7 @@ impl Holder {
             return;
         };
         if open.is_as_ghost(&ghost, commit) {
+            open.departs = Some(ghost.opening);
             return;
         }
         open.set_claim(Claim::Outside);
@@ -104,6 +105,31 @@ impl Holder {
             wrote: true,
         });
         cx.gave_back(tx);
+    }
+
+    /// A ghost may commit, or nothing has moved since it asked for that: then what it waits for may
+    /// wait for this session, as in a service that has one connection and a lock around it. It is
+    /// undone, its client hears that it has committed, and the recording does it.
+    pub(super) fn may_depart(&mut self, tx: Tx, cx: &mut impl Context) {
+        let Some(open) = &mut self.transaction else {
+            return;
+        };
+        let Some(statement) = open.departs.take() else {
+            return;
+        };
+        let Some(plan) = self.session.plan().filter(|_| cx.gives_back(tx)) else {
+            return;
+        };
+        let is_wrapped = open.kind == Kind::Wrapped;
+        open.set_claim(Claim::Outside);
+        open.tried = Some(Tried {
+            statement,
+            wrote: true,
+        });
+        plan.own_first(match is_wrapped {
+            true => Own::Rollback,
+            false => Own::Undo,
+        });
     }
 
     /// A statement is bound that lays a row outside of requests: if a ghost has laid it, it is not

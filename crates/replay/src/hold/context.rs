@@ -72,6 +72,11 @@ pub trait Context {
     }
     /// The service did not do a ghost as it was done: what it did of it is undone.
     fn gave_back(&mut self, _tx: Tx) {}
+    /// What held a ghost of the service at its commit is over: whether it may not commit, and the
+    /// recording does it.
+    fn gives_back(&mut self, _tx: Tx) -> bool {
+        false
+    }
     /// A transaction that waited to do this ghost has gone away.
     fn waits_no_more(&mut self, _tx: Tx) {}
 

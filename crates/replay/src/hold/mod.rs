@@ -271,11 +271,14 @@ impl Holder {
         if let Session::Waiting(_) = self.session {
             self.session.with_plan(Session::Running);
         }
-        if let Some(ask) = self.asked.take()
-            && cx.sees_present(ask)
-            && let Some(open) = &mut self.transaction
-        {
-            open.present_look(ask);
+        match self.asked.take() {
+            Some(Ask::Commit(tx)) => self.may_depart(tx, cx),
+            Some(ask) if cx.sees_present(ask) => {
+                if let Some(open) = &mut self.transaction {
+                    open.present_look(ask);
+                }
+            }
+            _ => {}
         }
         self.advance(out, cx)
     }
@@ -648,6 +651,9 @@ impl Holder {
             Step::Hold(ask) => {
                 self.skip(ask, cx);
                 self.asks_to_see(ask, cx);
+                if let Ask::Commit(_) = ask {
+                    self.asked = Some(ask);
+                }
                 self.session.with_plan(Session::Waiting);
                 return Ok(Advance::Stop(Next::Wait(ask)));
             }

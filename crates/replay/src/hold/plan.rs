@@ -139,4 +139,10 @@ impl Plan {
     pub fn settle(&mut self) {
         self.steps.push_back(Step::Settle);
     }
+
+    /// In front of all that is left, and behind it is waited for its answer.
+    pub fn own_first(&mut self, own: Own) {
+        self.steps.push_front(Step::Settle);
+        self.steps.push_front(Step::Own(own));
+    }
 }

@@ -138,6 +138,8 @@ pub(super) struct Open {
     pub tried: Option<Tried>,
     /// It is a ghost that the service does itself.
     pub ghost: Option<Ghost>,
+    /// It is one to the last statement, and about to commit. What it began with, for a message.
+    pub departs: Option<String>,
     /// The statement by which it looks for something to do, of which there is nothing for it.
     pub in_vain: Option<u32>,
     /// This statement lays a row outside of requests that is there.
@@ -232,6 +234,7 @@ impl Open {
             own_commit: OwnCommit::default(),
             tried: None,
             ghost: None,
+            departs: None,
             in_vain: None,
             laid: None,
         }
