@@ -406,24 +406,7 @@ impl Shared {
                 .filter_map(|(pid, direct)| must_yield(*pid, &in_the_way(*pid, direct)))
                 .collect::<Vec<(i32, Claim, Tx)>>()
         };
-        // Who ended a deadlock originally ends it again. The database would choose another one, or
-        // does not know of it, as one that is in the way is held until this one is over.
-        let held_for = |holder: i32, tx: Tx| {
-            let of_holder = |ask: &&Ask| claim_of(holder) == Some(Claim::Run(ask.tx()));
-            let mut own = asks.iter().filter(of_holder);
-            own.any(|ask| {
-                let monitor = &self.monitor;
-                monitor.with(|coordinator| coordinator.is_held_for(*ask, tx))
-            })
-        };
-        let ends_again = |&pid: &i32| match claim_of(pid) {
-            Some(Claim::Run(tx)) if self.recording.was_deadlocked(tx) => {
-                let mut holders = in_the_way(pid, &waits).into_iter();
-                waits_for_itself(pid, &waits) || holders.any(|holder| held_for(holder, tx))
-            }
-            _ => false,
-        };
-        let again: Vec<i32> = waits.keys().copied().filter(ends_again).collect();
+        let again = self.end_again(&waits, &asks, claim_of);
         // When one gives way, those behind it may go on. If none does, it is up to those behind.
         let mut in_vain = waits_in_vain(false);
         if in_vain.is_empty() {
@@ -446,6 +429,29 @@ impl Shared {
         }
         sessions.blocked = blocked;
         yielding
+    }
+
+    /// Who ended a deadlock originally ends it again. The database would choose another one, or
+    /// does not know of it, as one that is in the way is held until this one is over.
+    fn end_again(
+        &self,
+        waits: &HashMap<i32, &[i32]>,
+        asks: &[Ask],
+        claim_of: impl Fn(i32) -> Option<Claim>,
+    ) -> Vec<i32> {
+        let held_for = |holder: i32, tx: Tx| {
+            let of_holder = |ask: &&Ask| claim_of(holder) == Some(Claim::Run(ask.tx()));
+            let mut own = asks.iter().filter(of_holder);
+            own.any(|ask| self.monitor.with(|c| c.is_held_for(*ask, tx)))
+        };
+        let ends_again = |&pid: &i32| match claim_of(pid) {
+            Some(Claim::Run(tx)) if self.recording.was_deadlocked(tx) => {
+                let mut holders = in_the_way(pid, waits).into_iter();
+                waits_for_itself(pid, waits) || holders.any(|holder| held_for(holder, tx))
+            }
+            _ => false,
+        };
+        waits.keys().copied().filter(ends_again).collect()
     }
 
     /// The transactions that wait in the database.

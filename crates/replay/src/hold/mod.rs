@@ -410,13 +410,6 @@ impl Holder {
         }
     }
 
-    /// The rest of a text that was split is not run, as it would not have been in one piece, so its
-    /// client hears at once that the server is ready. A transaction of ours has an end of its own
-    /// to come, and its client is told then.
-    fn is_failed_split(&self) -> bool {
-        !self.is_wrapped() && self.split.as_ref().is_some_and(|split| split.failed)
-    }
-
     fn is_wrapped(&self) -> bool {
         let open = self.transaction.as_ref();
         open.is_some_and(|open| open.kind == Kind::Wrapped)

@@ -73,4 +73,11 @@ impl Holder {
         let split = self.split.as_ref();
         split.is_some_and(|split| !split.rest.is_empty())
     }
+
+    /// The rest of a text that was split is not run, as it would not have been in one piece, so its
+    /// client hears at once that the server is ready. A transaction of ours has an end of its own
+    /// to come, and its client is told then.
+    pub(super) fn is_failed_split(&self) -> bool {
+        !self.is_wrapped() && self.split.as_ref().is_some_and(|split| split.failed)
+    }
 }
