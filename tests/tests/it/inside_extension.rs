@@ -745,7 +745,7 @@ fn retro(stage: &Stage, environment: &str, service: &Path) -> serde_json::Value 
     retro_with(stage, environment, service, &[])
 }
 
-fn retro_with(
+pub fn retro_with(
     stage: &Stage,
     environment: &str,
     service: &Path,

@@ -39,6 +39,7 @@ mod inside_processes;
 mod inside_tls;
 mod languages;
 mod large_objects;
+mod many_ways;
 mod modes;
 mod pins;
 mod pools;
