@@ -204,11 +204,13 @@ static void
 hindcast_ProcessUtility(UTILITY_PARAMETERS)
 {
 	TimestampTz waited = last_wait();
+	uint64		ordinal = transaction_ordinal();
 	bool		copies = IsA(statement->utilityStmt, CopyStmt);
 	bool		imposed;
 
 	impose_read_only();
-	imposed = impose_on_copy(statement->utilityStmt);
+	imposed = impose_on_utility(statement->utilityStmt,
+								depth == 0 && context == PROCESS_UTILITY_TOPLEVEL);
 	note_utility(statement, context);
 	depth++;
 	PG_TRY();
@@ -229,7 +231,8 @@ hindcast_ProcessUtility(UTILITY_PARAMETERS)
 	depth--;
 	if (imposed)
 		PopActiveSnapshot();
-	if (copies && transaction_is_noted() && last_wait() != waited)
+	/* Some begin transactions of their own. */
+	if (transaction_is_noted() && last_wait() != waited && transaction_ordinal() == ordinal)
 		note_recheck();
 }
 

@@ -128,6 +128,7 @@ extern void databases_assign(const char *newval, void *extra);
 extern bool transaction_is_noted(void);
 extern void transaction_statement(void);
 extern uint32 transaction_statements(void);
+extern uint64 transaction_ordinal(void);
 extern void transaction_left_out(void);
 extern void transaction_prepared(Ended how, const char *gid);
 
@@ -253,6 +254,6 @@ extern void imposed_snapshot_assign(const char *newval, void *extra);
 extern void next_snapshot_assign(const char *newval, void *extra);
 extern void impose_read_only(void);
 extern void impose_snapshot(QueryDesc *query, bool clients);
-extern bool impose_on_copy(Node *statement);
+extern bool impose_on_utility(Node *statement, bool clients);
 
 #endif							/* HINDCAST_H */

@@ -303,18 +303,23 @@ impose_snapshot(QueryDesc *query, bool clients)
 }
 
 /*
- * Gives COPY TO, which reads a table without a query, the imposed snapshot. If it does, the caller
- * pops the active snapshot when the statement is over.
+ * Gives the imposed snapshot to COPY TO, which may read a table without a query, and to REFRESH
+ * MATERIALIZED VIEW. Both read by the active snapshot, from before they waited for the table or the
+ * view. If it does, the caller pops that when the statement is over.
  */
 bool
-impose_on_copy(Node *statement)
+impose_on_utility(Node *statement, bool clients)
 {
+	bool		copies = IsA(statement, CopyStmt) && !((CopyStmt *) statement)->is_from;
+	const Imposed *wanted;
 	Snapshot	seen;
 
-	if (!IsA(statement, CopyStmt) || ((CopyStmt *) statement)->is_from || !ActiveSnapshotSet() ||
-		!is_to_be_replaced(imposed, GetActiveSnapshot()))
+	if (!ActiveSnapshotSet() || (!copies && !IsA(statement, RefreshMatViewStmt)))
 		return false;
-	seen = replacement(imposed, GetActiveSnapshot());
+	wanted = imposed_on(clients);
+	if (!is_to_be_replaced(wanted, GetActiveSnapshot()))
+		return false;
+	seen = replacement(wanted, GetActiveSnapshot());
 	PushCopiedSnapshot(seen);
 	UnregisterSnapshot(seen);
 	return true;

@@ -159,6 +159,13 @@ transaction_statements(void)
 	return statements;
 }
 
+/* How many transactions of the session have ended. */
+uint64
+transaction_ordinal(void)
+{
+	return ordinal;
+}
+
 void
 transaction_left_out(void)
 {

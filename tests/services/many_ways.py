@@ -134,6 +134,21 @@ def look(c, draw):
     return [rows(c, "SELECT sum(n), count(*) FROM account"), rows(c, "SELECT account, count(*) FROM entry GROUP BY account"), rows(c, "SELECT * FROM word LIMIT 5")]
 
 
+def export(c, draw):
+    with c.cursor().copy("COPY (SELECT account, count(*) FROM entry GROUP BY account ORDER BY account) TO STDOUT") as copy:
+        return b"".join(bytes(part) for part in copy).decode()
+
+
+def refresh(c, draw):
+    c.execute("REFRESH MATERIALIZED VIEW entries")
+    return rows(c, "SELECT * FROM entries ORDER BY account")
+
+
+def tell(c, draw):
+    c.execute("NOTIFY told, 'something'")
+    return "told"
+
+
 def repeat(c, draw):
     c.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     account = (draw.choice(ACCOUNTS),)
@@ -143,10 +158,10 @@ def repeat(c, draw):
 
 WAYS = {way.__name__: way for way in [
     transfer, lock, lock_lowest, lock_joined, condition, take, take_at_once, busy, turn, turn_tried, alone, upsert, forget, get_or_create, count, move, two,
-    trigger, function, look, repeat,
+    trigger, function, look, export, refresh, tell, repeat,
 ]}
 # These are statements of their own.
-SINGLE = {condition, take_at_once, upsert, forget, count, move, two, trigger, function, look}
+SINGLE = {condition, take_at_once, upsert, forget, count, move, two, trigger, function, look, export, tell}
 
 
 def act(connection, way, seed):

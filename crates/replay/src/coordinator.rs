@@ -313,10 +313,11 @@ impl Coordinator {
     }
 
     /// Whether nobody looks for the transaction when it comes: it is about its connection, or none
-    /// of its statements takes a snapshot, as those that read on from an open cursor.
+    /// of its statements takes a snapshot, as those that read on from an open cursor, or notify.
     fn comes_unnoticed(&self, tx: Tx) -> bool {
         let recorded = self.recording.transaction(tx);
-        let is_claimed = self.opening(tx).is_some() || recorded.wrote;
+        let wrote = recorded.wrote && !self.shapes.notifying.contains(&recorded.shape);
+        let is_claimed = self.opening(tx).is_some() || wrote;
         self.sets_up(tx) || recorded.fate == Fate::Committed && !is_claimed
     }
 

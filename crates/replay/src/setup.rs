@@ -102,7 +102,7 @@ pub fn sets_up(statement: &Statement) -> bool {
     static STRING: LazyLock<Regex> = LazyLock::new(|| regex("'[^']*'"));
     let text = statement.fingerprint.text.to_ascii_lowercase();
     match statement.kind {
-        Kind::Set | Kind::Show | Kind::Discard { .. } => return true,
+        Kind::Set | Kind::Show | Kind::Discard { .. } | Kind::Deallocate { .. } => return true,
         Kind::Cursor => return text == "close all",
         Kind::Listen => return text.starts_with("unlisten"),
         Kind::Select => {}
@@ -212,6 +212,7 @@ mod tests {
             "SELECT pg_advisory_unlock_all()",
             "CLOSE ALL",
             "UNLISTEN *",
+            "DEALLOCATE ALL",
             "RESET ALL",
             "DISCARD ALL",
             "SET search_path TO app",

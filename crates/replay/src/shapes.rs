@@ -40,6 +40,8 @@ pub struct Shapes {
     /// Hashes of statements that are about settings, or that ask what the catalog says where
     /// nothing defines anything: whenever they come.
     aside: HashSet<u64>,
+    /// They do nothing but `NOTIFY`.
+    pub notifying: HashSet<ShapeId>,
     /// They do nothing but what connections and pools do for themselves; see [`sets_up`].
     setting_up: HashSet<ShapeId>,
     /// Of those, the ones that depend on nothing that anybody may do.
@@ -122,6 +124,9 @@ impl Shapes {
                     .iter()
                     .filter(move |one| !one.kind.controls_transaction() && !marks(&one.kind))
             };
+            if own().next().is_some() && own().all(|one| one.kind == Kind::Notify) {
+                shapes.notifying.insert(shape.id);
+            }
             if own().next().is_some() && own().all(sets_up) {
                 shapes.setting_up.insert(shape.id);
                 if own().all(asks_nothing) {
@@ -445,9 +450,12 @@ fn body(statements: &[String]) -> Vec<u64> {
         .collect()
 }
 
-/// Whether a statement is about a setting of its session or transaction.
+/// Whether a statement is about a setting of its session or transaction, or what is prepared there.
 fn is_setting(statement: &Statement) -> bool {
-    matches!(statement.kind, Kind::Set | Kind::Show)
+    matches!(
+        statement.kind,
+        Kind::Set | Kind::Show | Kind::Deallocate { .. }
+    )
 }
 
 /// Whether a transaction of these statements does nothing but read. It may set what is to hold

@@ -13,6 +13,7 @@ const SCHEMA: &str = "CREATE TABLE account (id int PRIMARY KEY, n numeric NOT NU
     INSERT INTO job SELECT id, false FROM generate_series(1, 40) id;
     CREATE TABLE entry (account int, nth int);
     INSERT INTO entry SELECT id % 5 + 1, id / 5 FROM generate_series(0, 14) id;
+    CREATE MATERIALIZED VIEW entries AS SELECT account, count(*) FROM entry GROUP BY account;
     CREATE TABLE word (k int PRIMARY KEY, n int);
     CREATE TABLE event (account int, n numeric);
     CREATE FUNCTION count_event() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -29,7 +30,7 @@ const SCHEMA: &str = "CREATE TABLE account (id int PRIMARY KEY, n numeric NOT NU
     END $$";
 
 /// Who gets in whose way does not depend on whether it comes again in the same moment.
-const ORDERED: [&str; 18] = [
+const ORDERED: [&str; 20] = [
     "lock",
     "lock_lowest",
     "lock_joined",
@@ -47,10 +48,13 @@ const ORDERED: [&str; 18] = [
     "trigger",
     "function",
     "look",
-    "repeat",
+    "export",
+    "refresh",
+    "tell",
 ];
-/// Deadlocks, locks that are not waited for, and one of a table before anything else is known.
-const MOMENTARY: [&str; 3] = ["transfer", "busy", "alone"];
+/// What is made to fail is tried again, where changed code does not fail; and a table is locked
+/// before anything else is known.
+const MOMENTARY: [&str; 4] = ["transfer", "busy", "repeat", "alone"];
 
 /// Has clients do these for so many rounds, and records it.
 fn recorded(name: &str, ways: &[&str], rounds: usize) -> Stage {
@@ -101,5 +105,10 @@ fn an_index_changes_nothing_in_who_gets_in_whose_way() {
     let counts = &retro["counts"];
     assert_eq!(counts["responses_changed"], 0, "{retro:#}");
     assert_eq!(counts["let_go"], 0, "{retro:#}");
-    assert_eq!(counts["same"], counts["transactions"], "{retro:#}");
+    let of = |name: &str| counts[name].as_u64().unwrap();
+    assert_eq!(
+        of("same") + of("unnoticed"),
+        of("transactions"),
+        "{retro:#}"
+    );
 }

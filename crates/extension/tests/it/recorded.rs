@@ -315,6 +315,8 @@ fn a_statement_that_waited_is_marked_whether_or_not_there_is_a_newer_row() {
             "INSERT INTO t VALUES (3) ON CONFLICT DO NOTHING",
         ),
         ("INSERT INTO t VALUES (4)", "COPY t FROM PROGRAM 'echo 4'"),
+        (lock, "ALTER TABLE t ADD COLUMN IF NOT EXISTS x int"),
+        (lock, "LOCK TABLE t"),
         (
             "SELECT pg_advisory_xact_lock(1)",
             "SELECT pg_advisory_xact_lock(1)",

@@ -141,8 +141,8 @@ impl Writes {
         self.upserting.get(&shape).map_or(&[], Vec::as_slice)
     }
 
-    /// The shape's statements that write or lock rows, and go on with the snapshot they began with
-    /// when they have waited for one.
+    /// The shape's statements that write or lock rows, copy a table or refresh a view, and go on
+    /// with the snapshot they began with when they have waited for one.
     pub fn going_on(&self, shape: ShapeId) -> &[u32] {
         self.going_on.get(&shape).map_or(&[], Vec::as_slice)
     }
@@ -153,7 +153,10 @@ fn goes_on(statement: &Statement) -> bool {
         statement.kind,
         Kind::Insert | Kind::Update | Kind::Delete | Kind::Merge
     );
-    writes && !upserts(statement) || locks_rows(statement)
+    let text = statement.fingerprint.text.to_ascii_lowercase();
+    let waits_for_tables =
+        text.starts_with("refresh materialized view") || statement.kind == Kind::CopyToStdout;
+    writes && !upserts(statement) || locks_rows(statement) || waits_for_tables
 }
 
 /// A table's name without its schema.
