@@ -118,21 +118,7 @@ impl Shapes {
             if !statements.is_empty() && statements.iter().all(asks) {
                 shapes.asking_last.insert(shape.id);
             }
-            let own = || {
-                let marks = |kind| matches!(kind, &Kind::Savepoint | &Kind::Release);
-                statements
-                    .iter()
-                    .filter(move |one| !one.kind.controls_transaction() && !marks(&one.kind))
-            };
-            if own().next().is_some() && own().all(|one| one.kind == Kind::Notify) {
-                shapes.notifying.insert(shape.id);
-            }
-            if own().next().is_some() && own().all(sets_up) {
-                shapes.setting_up.insert(shape.id);
-                if own().all(asks_nothing) {
-                    shapes.asking_nothing.insert(shape.id);
-                }
-            }
+            shapes.note_unnoticed(shape.id, &statements);
             shapes.note_lookups(shape.id, &statements);
             let reads = |one: &&Statement| one.takes_snapshot && only_reads(one);
             let text = |one: &Statement| (one.fingerprint.hash, one.fingerprint.text.clone());
@@ -170,6 +156,23 @@ impl Shapes {
         let mut looking = statements.iter().filter(|one| one.takes_snapshot);
         if first.is_some() && looking.all(only_gives_back) {
             self.giving_back.insert(shape);
+        }
+    }
+
+    /// Whether it does nothing by which it is known when it comes.
+    fn note_unnoticed(&mut self, shape: ShapeId, statements: &[Statement]) {
+        let marks = |kind: &Kind| matches!(kind, Kind::Savepoint | Kind::Release);
+        let is_own = |one: &&Statement| !one.kind.controls_transaction() && !marks(&one.kind);
+        let own: Vec<&Statement> = statements.iter().filter(is_own).collect();
+        let all = |are: fn(&Statement) -> bool| !own.is_empty() && own.iter().all(|one| are(one));
+        if all(|one| one.kind == Kind::Notify) {
+            self.notifying.insert(shape);
+        }
+        if all(sets_up) {
+            self.setting_up.insert(shape);
+        }
+        if all(sets_up) && all(asks_nothing) {
+            self.asking_nothing.insert(shape);
         }
     }
 
