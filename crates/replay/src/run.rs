@@ -344,8 +344,6 @@ impl Run {
         if setting.pace == Pace::Recorded {
             patience += longest_pause(&shared.recording);
         }
-        // What helps is done before it is given up.
-        let at_work = QUIET_AT_WORK.max(longest * 2).min(patience * 3 / 4);
         let process_group = self.service.as_ref().and_then(Service::process_group);
         let changed = self.hold.code != Code::Recorded;
         let paused = Cell::new(false);
@@ -386,7 +384,7 @@ impl Run {
             () = over => End::Done,
             () = stall(monitor, patience, excused) => End::Stuck { after: patience },
             () = let_on(monitor, process_group), if in_order => unreachable!("it goes on for ever"),
-            () = nudge(&shared, at_work), if changed => unreachable!("it goes on for ever"),
+            () = nudge(&shared, longest), if changed => unreachable!("it goes on for ever"),
             () = pass_over(monitor), if !changed => unreachable!("it goes on for ever"),
         };
         shared.settle_results(true);
@@ -582,8 +580,8 @@ async fn let_on(monitor: &Monitor, process_group: Option<u32>) {
 }
 
 /// Keeps a run of changed code moving: where all sessions wait, one gives way or goes on out of
-/// order. `at_work`: how long the service may be at work.
-async fn nudge(shared: &Shared, at_work: Duration) {
+/// order.
+async fn nudge(shared: &Shared, longest: Duration) {
     let monitor = &shared.monitor;
     // A session that gave way may only have tried again. So what did not help once is not done a
     // second time.
@@ -598,7 +596,7 @@ async fn nudge(shared: &Shared, at_work: Duration) {
         });
         let more = match is_at_work(shared, &waiting) {
             // It may be computing, or talking to other services.
-            true => at_work.saturating_sub(QUIET),
+            true => QUIET_AT_WORK.max(longest * 2) - QUIET,
             false if expected.is_empty() && !handed => Duration::ZERO,
             false => QUIET_BESIDE,
         };
