@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use hindcast_order::Tx;
 use hindcast_wire::frame::Frame;
 use hindcast_wire::message::frontend as client;
-use hindcast_wire::sql::{self, Dialect, Statement};
+use hindcast_wire::sql::{self, Dialect, Script, Statement};
 use hindcast_wire::{Status, Wires};
 
 use super::answers::{Expect, Owner, Rows};
@@ -134,16 +134,22 @@ impl Holder {
             });
             return Ok(plan);
         }
-        if self.looks_within(&script) {
-            let first = self.split(text, &script);
-            return Ok(self.plan_entered(&first, plan, cx));
+        if !self.looks_within(&script) {
+            return Ok(self.plan_entered(text, &script, plan, cx));
         }
-        Ok(self.plan_entered(text, plan, cx))
+        let first = self.split(text, &script);
+        let script = self.options.scripts.get(&first, Dialect::default());
+        Ok(self.plan_entered(&first, &script, plan, cx))
     }
 
     /// Plans a text of which it is known which transaction it is a part of.
-    fn plan_entered(&mut self, text: &[u8], mut plan: Plan, cx: &mut impl Context) -> Plan {
-        let script = self.options.scripts.get(text, Dialect::default());
+    fn plan_entered(
+        &mut self,
+        text: &[u8],
+        script: &Script,
+        mut plan: Plan,
+        cx: &mut impl Context,
+    ) -> Plan {
         let statements: Vec<&Statement> = script.statements.iter().collect();
         let first = statements.iter().find(|one| one.takes_snapshot);
         let within_split = self.is_within_split();

@@ -191,12 +191,15 @@ fn numeric(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// Takes the first message off recorded answers.
+pub(super) fn next_message(bytes: &mut Bytes) -> Option<Bytes> {
+    let length = bytes.get(1..5)?.get_u32() as usize + 1;
+    (length <= bytes.len()).then(|| bytes.split_to(length))
+}
+
 fn messages(answer: &Bytes) -> impl Iterator<Item = Bytes> {
     let mut rest = answer.clone();
-    std::iter::from_fn(move || {
-        let length = rest.get(1..5)?.get_u32() as usize + 1;
-        (length <= rest.len()).then(|| rest.split_to(length))
-    })
+    std::iter::from_fn(move || next_message(&mut rest))
 }
 
 fn rows(answer: &Bytes) -> impl Iterator<Item = Bytes> {

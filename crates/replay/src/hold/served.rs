@@ -7,12 +7,12 @@
 
 use std::collections::VecDeque;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use hindcast_wire::Status;
 use hindcast_wire::message::{backend as server, frontend as client};
 use hindcast_wire::text::Settings;
 
-use super::formats::as_asked;
+use super::formats::{as_asked, next_message};
 use super::names::Bound;
 use crate::transaction::MovedReads;
 
@@ -396,11 +396,6 @@ fn comes_unasked(tag: u8) -> bool {
 
 fn are_unasked(mut messages: Bytes) -> bool {
     std::iter::from_fn(|| next_message(&mut messages)).all(|message| comes_unasked(message[0]))
-}
-
-fn next_message(bytes: &mut Bytes) -> Option<Bytes> {
-    let length = bytes.get(1..5)?.get_u32() as usize + 1;
-    (length <= bytes.len()).then(|| bytes.split_to(length))
 }
 
 /// Takes recorded answers apart.
