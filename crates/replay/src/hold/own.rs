@@ -171,6 +171,10 @@ impl OwnStatements {
         answers: &mut Answers,
         bytes: &mut BytesMut,
     ) {
+        if self.outstanding.is_empty() {
+            // What was prepared among messages of the client is no part of this.
+            self.outcome = Outcome::default();
+        }
         let (name, text) = own.statement();
         let prepares = self.prepared.insert(name);
         if prepares {
