@@ -4,7 +4,7 @@
 //! settings, prepared statements and temporary tables are there when they are needed. A [`Holder`]
 //! makes them wait, as for sessions of the service.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use bytes::BytesMut;
 use hindcast_order::{Admission, Span, Tx, admission};
 use hindcast_pg::tokio::Connector;
 use hindcast_pg::{ConnectError, ConnectOptions};
+use hindcast_rewind::pins::DATABASE;
 use hindcast_trace::{RequestId, SessionId};
 use hindcast_wire::Wires;
 use hindcast_wire::sql::ScriptCache;
@@ -59,6 +60,13 @@ pub fn by_session(recording: &Recording) -> BTreeMap<SessionId, Vec<Tx>> {
     sessions
 }
 
+/// Those that are not run.
+pub fn left_out(recording: &Recording, sessions: &BTreeMap<SessionId, Vec<Tx>>) -> Vec<Tx> {
+    let run: HashSet<Tx> = sessions.values().flatten().copied().collect();
+    let is_left_out = |tx: &Tx| !run.contains(tx);
+    recording.ghosts().filter(is_left_out).collect()
+}
+
 /// Whether anything depends on a ghost: it wrote, or it left something behind in its session.
 pub fn matters(recording: &Recording, tx: Tx) -> bool {
     let ghost = recording.transaction(tx);
@@ -98,124 +106,144 @@ pub fn openings(
     (openings, inserts)
 }
 
-/// Runs all ghosts.
-///
-/// No more sessions are open at a time than originally, and they are opened in the order of their
-/// first ghosts. Nothing gets stuck by that, for the reason for which nothing gets stuck by
-/// [`hindcast_order::admission`].
-pub async fn run_all(
-    shared: Arc<Shared>,
-    connector: Arc<Connector>,
-    options: HoldOptions,
-    sessions: Vec<Vec<Tx>>,
-) {
-    let spans: Vec<Span> = sessions
-        .iter()
-        .map(|own| {
-            let used = |&tx: &Tx| shared.recording.transaction(tx);
-            Span {
-                first: own.iter().map(|tx| used(tx).began).min().unwrap_or(0),
-                last: own.iter().map(|tx| used(tx).ended).max(),
+/// Runs ghosts.
+#[derive(Clone)]
+pub struct Runner {
+    pub shared: Arc<Shared>,
+    pub connector: Arc<Connector>,
+    pub options: HoldOptions,
+    /// What the recorded database is called.
+    pub database: String,
+}
+
+impl Runner {
+    /// Runs all of them.
+    ///
+    /// No more sessions are open at a time than originally, and they are opened in the order of
+    /// their first ghosts. Nothing gets stuck by that, for the reason for which nothing gets stuck
+    /// by [`hindcast_order::admission`].
+    pub async fn run_all(self, sessions: Vec<Vec<Tx>>) {
+        let spans: Vec<Span> = sessions
+            .iter()
+            .map(|own| {
+                let used = |&tx: &Tx| self.shared.recording.transaction(tx);
+                Span {
+                    first: own.iter().map(|tx| used(tx).began).min().unwrap_or(0),
+                    last: own.iter().map(|tx| used(tx).ended).max(),
+                }
+            })
+            .collect();
+        let overlap = admission::overlap(spans.iter().filter_map(|s| Some((s.first, s.last?))));
+        let mut line = Admission::new(&spans, overlap);
+        let mut open = JoinSet::new();
+        loop {
+            while let Some(session) = line.next() {
+                line.sent(session);
+                let own = sessions[session.index()].clone();
+                let runner = self.clone();
+                open.spawn(async move {
+                    runner.run(own).await;
+                    session
+                });
             }
-        })
-        .collect();
-    let overlap = admission::overlap(spans.iter().filter_map(|s| Some((s.first, s.last?))));
-    let mut line = Admission::new(&spans, overlap);
-    let mut open = JoinSet::new();
-    loop {
-        while let Some(session) = line.next() {
-            line.sent(session);
-            let own = sessions[session.index()].clone();
-            let (shared, connector) = (Arc::clone(&shared), Arc::clone(&connector));
-            let options = options.clone();
-            open.spawn(async move {
-                run(shared, connector, options, own).await;
-                session
+            match open.join_next().await {
+                Some(Ok(session)) => line.ended(session),
+                Some(Err(error)) => match error.try_into_panic() {
+                    Ok(panic) => std::panic::resume_unwind(panic),
+                    Err(_) => return,
+                },
+                None => return,
+            }
+        }
+    }
+
+    /// Runs the ghosts of one session. If one cannot be run, those behind it cannot either: they
+    /// might lack what it left behind.
+    async fn run(self, ghosts: Vec<Tx>) {
+        let mut left = ghosts.into();
+        if let Err(error) = self.run_session(&mut left).await {
+            let error = error.to_string();
+            self.shared.monitor.with(|coordinator| {
+                for tx in left {
+                    coordinator.ghost_failed(tx, error.clone());
+                }
             });
         }
-        match open.join_next().await {
-            Some(Ok(session)) => line.ended(session),
-            Some(Err(error)) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => return,
-            },
-            None => return,
-        }
     }
-}
 
-/// Runs the ghosts of one session. If one cannot be run, those behind it cannot either: they might
-/// lack what it left behind.
-async fn run(
-    shared: Arc<Shared>,
-    connector: Arc<Connector>,
-    options: HoldOptions,
-    ghosts: Vec<Tx>,
-) {
-    let mut left = ghosts.into();
-    if let Err(error) = run_session(&shared, &connector, options, &mut left).await {
-        let error = error.to_string();
-        shared.monitor.with(|coordinator| {
-            for tx in left {
-                coordinator.ghost_failed(tx, error.clone());
-            }
-        });
-    }
-}
-
-async fn run_session(
-    shared: &Arc<Shared>,
-    connector: &Connector,
-    options: HoldOptions,
-    left: &mut VecDeque<Tx>,
-) -> Result<(), GhostError> {
-    let Some(&first) = left.front() else {
-        return Ok(());
-    };
-    let settings = ConnectOptions::named("hindcast ghost").set("synchronous_commit", "off");
-    let opened = connector.open(&settings).await?;
-    let mut stream = opened.stream;
-    let mut settings = Settings::default();
-    for (name, value) in &opened.session.parameters {
-        settings.note(name.as_bytes(), value.as_bytes());
-    }
-    let mut session = Session {
-        holder: Holder::running(options, settings),
-        context: GhostContext {
-            shared: Arc::clone(shared),
-            current: first,
-            pid: opened.session.process as i32,
-            over: false,
-        },
-    };
-    while let Some(&tx) = left.front() {
-        if !is_left(&shared.monitor, tx).await {
-            left.pop_front();
-            continue;
-        }
-        session.context.current = tx;
-        session.context.over = false;
-        let outcome = match shared.extras(tx) {
-            Ok(extras) => match extras.client_bytes {
-                Some(bytes) => session.run(&mut stream, &bytes).await,
-                None => Err(GhostError::NotKept),
-            },
-            Err(Unreadable) => Err(GhostError::Unreadable),
+    async fn run_session(&self, left: &mut VecDeque<Tx>) -> Result<(), GhostError> {
+        let shared = &self.shared;
+        let Some(&first) = left.front() else {
+            return Ok(());
         };
-        if session.context.over {
-            // It has been compared, whatever became of its connection since.
-            left.pop_front();
-            outcome?;
-        } else {
-            outcome?;
-            // Nothing in it took a snapshot: it is over all the same.
-            shared
-                .monitor
-                .with(|coordinator| coordinator.ghost_over(tx));
-            left.pop_front();
+        let opened = self.connector.open(&self.settings(left)).await?;
+        let mut stream = opened.stream;
+        let mut settings = Settings::default();
+        for (name, value) in &opened.session.parameters {
+            settings.note(name.as_bytes(), value.as_bytes());
+        }
+        let mut session = Session {
+            holder: Holder::running(self.options.clone(), settings),
+            context: GhostContext {
+                shared: Arc::clone(shared),
+                current: first,
+                pid: opened.session.process as i32,
+                over: false,
+            },
+        };
+        while let Some(&tx) = left.front() {
+            if !is_left(&shared.monitor, tx).await {
+                left.pop_front();
+                continue;
+            }
+            session.context.current = tx;
+            session.context.over = false;
+            let outcome = match shared.extras(tx) {
+                Ok(extras) => match extras.client_bytes {
+                    Some(bytes) => session.run(&mut stream, &bytes).await,
+                    None => Err(GhostError::NotKept),
+                },
+                Err(Unreadable) => Err(GhostError::Unreadable),
+            };
+            if session.context.over {
+                // It has been compared, whatever became of its connection since.
+                left.pop_front();
+                outcome?;
+            } else {
+                outcome?;
+                // Nothing in it took a snapshot: it is over all the same.
+                shared
+                    .monitor
+                    .with(|coordinator| coordinator.ghost_over(tx));
+                left.pop_front();
+            }
+        }
+        Ok(())
+    }
+
+    /// A session of ghosts finds the recorded database's name, as the service does, unless it
+    /// changes something about a database: that would be the recorded one.
+    fn settings(&self, ghosts: &VecDeque<Tx>) -> ConnectOptions {
+        let settings = ConnectOptions::named("hindcast ghost").set("synchronous_commit", "off");
+        let alters = |&tx: &Tx| {
+            let sent = self
+                .shared
+                .extras(tx)
+                .ok()
+                .and_then(|extras| extras.client_bytes);
+            sent.is_some_and(|sent| alters_database(&sent))
+        };
+        match ghosts.iter().any(alters) {
+            true => settings,
+            false => settings.set(DATABASE, &self.database),
         }
     }
-    Ok(())
+}
+
+fn alters_database(sent: &[u8]) -> bool {
+    const ALTER: &[u8] = b"ALTER DATABASE";
+    sent.windows(ALTER.len())
+        .any(|part| part.eq_ignore_ascii_case(ALTER))
 }
 
 /// How often it is looked whether a service has begun what it is waited for to do.

@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 use crate::blockers;
 use crate::compare::Compare;
 use crate::coordinator::{Background, Coordinator};
-use crate::ghosts;
+use crate::ghosts::{self, Runner};
 use crate::hold::{Code, HoldOptions};
 use crate::host::HoldingHost;
 use crate::inside::{Inside, Launch};
@@ -266,8 +266,7 @@ impl Run {
     ) -> Result<Self, ReplayError> {
         let recording = Arc::clone(coordinator.recording());
         let ghosts = ghosts::by_session(&recording);
-        let is_left_out = |tx: &Tx| !ghosts.values().any(|own| own.contains(tx));
-        coordinator.leave_out(recording.ghosts().filter(is_left_out).collect());
+        coordinator.leave_out(ghosts::left_out(&recording, &ghosts));
         let recorders = trace.recorders();
         let draws = draws(recorders, &recording);
         coordinator.draws(draws);
@@ -304,14 +303,13 @@ impl Run {
             pins.begin(plan.period.start, plan.first);
             inside.connections = connections(&shared.recording);
         }
-        let started = start_all(
-            &shared,
-            &connector,
-            &hold,
-            &mut setting,
-            inside.as_ref(),
-            ghosts,
-        );
+        let runner = Runner {
+            shared: Arc::clone(&shared),
+            connector: Arc::clone(&connector),
+            options: hold.clone(),
+            database: first.database.clone(),
+        };
+        let started = start_all(&runner, &mut setting, inside.as_ref(), ghosts);
         let (aside, service) = started.await?;
         Ok(Self {
             shared,
@@ -473,23 +471,25 @@ impl Run {
 
 /// Starts the ghosts and the service.
 async fn start_all(
-    shared: &Arc<Shared>,
-    connector: &Arc<Connector>,
-    hold: &HoldOptions,
+    runner: &Runner,
     setting: &mut Setting,
     inside: Option<&Inside>,
     ghosts: BTreeMap<SessionId, Vec<Tx>>,
 ) -> Result<(JoinSet<()>, Option<Service>), ServiceError> {
+    let Runner {
+        shared, options, ..
+    } = runner;
     let monitor = &shared.monitor;
-    let (known, inserts) = ghosts::openings(shared, &hold.scripts);
+    let (known, inserts) = ghosts::openings(shared, &options.scripts);
     let background = Background::new(&shared.recording, known, &ghosts).with_rows(inserts);
     monitor.with(|coordinator| coordinator.set_background(background));
     let before = ghosts::before_requests(&shared.recording, &ghosts);
-    let starts_itself = starts_itself(setting, inside.is_some(), hold.code);
+    let starts_itself = starts_itself(setting, inside.is_some(), options.code);
     if starts_itself {
         monitor.with(|coordinator| coordinator.starts_itself(&before));
     }
-    let aside = run_ghosts(shared, connector, hold, ghosts);
+    let mut aside = JoinSet::new();
+    aside.spawn(runner.clone().run_all(ghosts.into_values().collect()));
     let mut service = None;
     if starts_itself {
         service = start_service(setting, inside).await?;
@@ -503,23 +503,6 @@ async fn start_all(
         service = start_service(setting, inside).await?;
     }
     Ok((aside, service))
-}
-
-/// Runs the ghosts.
-fn run_ghosts(
-    shared: &Arc<Shared>,
-    connector: &Arc<Connector>,
-    hold: &HoldOptions,
-    ghosts: BTreeMap<SessionId, Vec<Tx>>,
-) -> JoinSet<()> {
-    let mut aside = JoinSet::new();
-    aside.spawn(ghosts::run_all(
-        Arc::clone(shared),
-        Arc::clone(connector),
-        hold.clone(),
-        ghosts.into_values().collect(),
-    ));
-    aside
 }
 
 /// Whether the service does itself what it did when it started. If it may have been others who

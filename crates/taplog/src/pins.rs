@@ -19,6 +19,7 @@
 mod callers;
 mod numbers;
 mod place;
+mod spins;
 mod written;
 
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -151,6 +152,7 @@ struct Script {
     /// The latest time that was given, and when by the monotonic clock.
     last: AtomicI64,
     last_at: AtomicI64,
+    spins: spins::Spins,
     /// How far the time that was given last is from the real one; `i64::MIN`: none was given.
     ahead: AtomicI64,
 }
@@ -395,6 +397,7 @@ impl Pins {
         script.last.store(recorded.arrived, Ordering::Relaxed);
         script.last_at.store(now, Ordering::Relaxed);
         script.ahead.store(i64::MIN, Ordering::Relaxed);
+        script.spins.reset();
         script.request.store(recorded.request, Ordering::Release);
         self.writes(recorded.request, Place::BEGINNING);
     }
@@ -504,10 +507,15 @@ impl Pins {
         let reading = match reading {
             Some(reading) => {
                 self.given.fetch_add(1, Ordering::Relaxed);
+                script.spins.reset();
                 reading
             }
             None => {
                 self.beyond.fetch_add(1, Ordering::Relaxed);
+                if let Some(later) = script.spins.note(now) {
+                    let of_all = real.saturating_add(self.ahead_of_all(real));
+                    return of_all.saturating_add(later);
+                }
                 let since = now.saturating_sub(script.last_at.load(Ordering::Relaxed));
                 let last = script.last.load(Ordering::Relaxed);
                 last.saturating_add(since.max(0))

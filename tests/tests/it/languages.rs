@@ -263,6 +263,40 @@ fn a_request_sees_in_a_cache_of_caffeine_what_it_saw() {
     is_the_same_if_late(&stage, service, looks);
 }
 
+/// The same of entities, of those that are copied, and of results of queries.
+#[test]
+fn a_request_sees_in_the_second_level_cache_of_hibernate_what_it_saw() {
+    const FILES: [&str; 7] = [
+        "hibernate/SharedSessionContractImplementor.java",
+        "hibernate/SoftLock.java",
+        "hibernate/DomainDataRegion.java",
+        "hibernate/QueryResultsRegion.java",
+        "hibernate/QueryKey.java",
+        "hibernate/QueryResultsCacheImpl.java",
+        "hibernate/Entities.java",
+    ];
+    let stage = Stage::new("entities-java", "");
+    compile(&stage, &FILES);
+    let service = |pause: u32| {
+        let (folder, port) = (stage.folder().display(), stage.service_port);
+        format!("exec java -cp {folder} org.hibernate.cache.spi.support.Entities {port} {pause}")
+    };
+    let looks = |ask: &(dyn Fn(&str) -> String + Sync)| {
+        for kind in ["locked", "plain", "queries"] {
+            for way in ["loaded", "made", "changed", "loaded"] {
+                let target = format!("/{kind}/{way}");
+                std::thread::scope(|scope| {
+                    let late = scope.spawn(|| ask(&format!("{target}/late")));
+                    std::thread::sleep(Duration::from_millis(100));
+                    assert_eq!(ask(&target), late.join().unwrap());
+                });
+                ask(&format!("/{kind}/clear"));
+            }
+        }
+    };
+    is_the_same_if_late(&stage, service, looks);
+}
+
 /// More of them than there are processors wait for what another one puts there.
 #[test]
 fn threads_that_java_runs_by_itself_wait_for_what_they_saw_in_a_cache() {

@@ -13,10 +13,12 @@
 
 mod computed;
 mod numbers;
+mod passed;
 mod replacement;
 
 pub use computed::{BOUNDED, LOOKED, PUTS_LOCAL, SEEN_AGAIN, SOURCE, UNBOUNDED, computed};
 pub use numbers::{ASKS_MORE, GIVEN, IS_TAKEN, NUMBER_OF, numbered};
+pub use passed::{ENTITIES, QUERIES, SEEN_ENTITY, passed};
 
 /// The class whose methods are called: in a package that all callers can see.
 pub const SHIM: &str = "java/security/Hindcast";

@@ -17,14 +17,14 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use hindcast_taplog::pins::{Caller, Number};
+use hindcast_taplog::pins::Caller;
 
 use super::asker::maker_by_library;
 use super::class::code::{ALOAD_0, ALOAD_1, ALOAD_2, ARETURN, RETURN};
 use super::class::{BOUNDED, Call, Called, PUTS_LOCAL, Patch, UNBOUNDED, of_natives};
 use super::machine::{Kept, Native, Reference, Thread, tools};
-use super::seen::{NOTHING, Slot, UNKNOWN, await_object, put};
-use crate::{pins, process, turns};
+use super::seen::{Again, NOTHING, Slot, again, found, put, replays, tell, who};
+use crate::turns;
 
 const MANUAL: &str = "com/github/benmanes/caffeine/cache/LocalManualCache";
 const ASYNC: &str = "com/github/benmanes/caffeine/cache/LocalAsyncCache";
@@ -176,26 +176,6 @@ fn slot(thread: Thread, cache: Reference, key: Reference) -> Option<Slot> {
     Slot::of(thread, name, key)
 }
 
-fn replays() -> bool {
-    process::board().is_some_and(|board| board.replays())
-}
-
-fn tell(slot: Slot, value: i64) {
-    pins::tell_number(Number {
-        series: slot.seen(),
-        value,
-        asks: Number::SEEN,
-    });
-}
-
-/// What is known of a value: who put it there.
-fn told_of(value: Reference) -> i64 {
-    match value.is_null() {
-        true => NOTHING,
-        false => tools().mark(value).max(UNKNOWN),
-    }
-}
-
 /// A cache gives this. Returns what is given instead.
 pub unsafe extern "C" fn seen(
     thread: *mut c_void,
@@ -206,17 +186,9 @@ pub unsafe extern "C" fn seen(
 ) -> Reference {
     // SAFETY: as the machine promises.
     let thread = unsafe { Thread::given(thread) };
-    let Some(slot) = slot(thread, cache, key) else {
-        return value;
-    };
-    if !replays() {
-        tell(slot, told_of(value));
-        return value;
-    }
-    match pins::number_again(slot.seen()).map(|number| number.value) {
-        None | Some(UNKNOWN) => value,
-        Some(NOTHING) => std::ptr::null_mut(),
-        Some(number) => await_object(thread, slot.put(), number).unwrap_or(value),
+    match slot(thread, cache, key) {
+        Some(slot) => found(thread, slot, value),
+        None => value,
     }
 }
 
@@ -266,10 +238,10 @@ pub unsafe extern "C" fn seen_again(
         computes(NOTHING);
         return as_ever;
     }
-    match pins::number_again(slot.seen()).map(|number| number.value) {
-        None | Some(UNKNOWN) => as_ever,
-        Some(NOTHING) => cache,
-        Some(number) => await_object(thread, slot.put(), number).unwrap_or(as_ever),
+    match again(thread, slot) {
+        Again::AsItComes => as_ever,
+        Again::Nothing => cache,
+        Again::Object(object) => object,
     }
 }
 
@@ -322,7 +294,7 @@ pub unsafe extern "C" fn looked(
     if !replays()
         && let Some(slot) = slot(thread, cache, key)
     {
-        let number = told_of(value);
+        let number = who(slot, value);
         let is_own = computes(NOTHING) == number;
         tell(slot, if is_own { NOTHING } else { number });
     }

@@ -12,6 +12,7 @@
 //!   HikariConfig, …         ──▶            as many connections as a replay needs
 //!   ConcurrentMapCache, …   ──▶ seen       what the request saw of what others put there
 //!   BoundedLocalCache, …    ──▶ local      likewise, in Caffeine's
+//!   EntityReadWriteAccess … ──▶ entities   likewise, in Hibernate's second-level cache
 //!   Mono.cache              ──▶ copies     likewise, where a loop must not wait
 //!   PooledOptimizer, …      ──▶ numbers    which of the ids that it keeps the request was given
 //! ```
@@ -26,6 +27,7 @@
 mod asker;
 mod class;
 mod copies;
+mod entities;
 mod local;
 mod machine;
 mod numbers;
@@ -160,6 +162,7 @@ unsafe extern "C" fn reads(
             &NUMBERS,
             &CACHES,
             &local::PATCHES,
+            &entities::PATCHES,
             &MONOS,
         ],
         true => &[
@@ -178,7 +181,13 @@ unsafe extern "C" fn reads(
         };
         let bytes = std::slice::from_raw_parts(bytes, usize::try_from(length).unwrap_or(0));
         let reads_clock = READS_CLOCKS.load(Ordering::Relaxed);
-        let replaced = || class::numbered(name, bytes).or_else(|| class::computed(name, bytes));
+        let replaced = || {
+            let computed = || class::computed(name, bytes);
+            let passed = || class::passed(name, bytes);
+            class::numbered(name, bytes)
+                .or_else(computed)
+                .or_else(passed)
+        };
         let numbered = reads_clock.then(replaced).flatten();
         let so_far = numbered.as_deref().unwrap_or(bytes);
         let patched = class::patched(name, so_far, patches).or(numbered);
@@ -484,7 +493,7 @@ const NUMBERS: [Patch; 3] = [
 ];
 
 /// Spring's caches of objects in the process.
-const CACHES: [Patch; 3] = [
+const CACHES: [Patch; 4] = [
     Patch {
         class: "org/springframework/cache/support/AbstractValueAdaptingCache",
         method: "get",
@@ -492,8 +501,18 @@ const CACHES: [Patch; 3] = [
         begins: None,
         ends: Some((ARETURN, call(&[ALOAD_0, ALOAD_1], shim::SEEN))),
     },
-    cache("org/springframework/cache/caffeine/CaffeineCache"),
-    cache("org/springframework/cache/concurrent/ConcurrentMapCache"),
+    cache(
+        "org/springframework/cache/caffeine/CaffeineCache",
+        shim::PUTS,
+    ),
+    cache(
+        "org/springframework/cache/concurrent/ConcurrentMapCache",
+        shim::PUTS,
+    ),
+    cache(
+        "org/springframework/cache/jcache/JCacheCache",
+        shim::PUTS_COPY,
+    ),
 ];
 
 /// Reactor's caches of what a source gives.
@@ -554,12 +573,12 @@ const fn made_mono(descriptor: &'static str) -> Patch {
     }
 }
 
-const fn cache(class: &'static str) -> Patch {
+const fn cache(class: &'static str, calls: Called) -> Patch {
     Patch {
         class,
         method: "put",
         descriptor: "(Ljava/lang/Object;Ljava/lang/Object;)V",
-        begins: Some(call(&[ALOAD_0, ALOAD_1, ALOAD_2], shim::PUTS)),
+        begins: Some(call(&[ALOAD_0, ALOAD_1, ALOAD_2], calls)),
         ends: None,
     }
 }

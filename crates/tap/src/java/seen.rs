@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hindcast_taplog::pins::{Caller, Number, Place, Series};
-use libc::c_void;
+use libc::{c_int, c_void};
 
 use super::asker::hash;
 use super::machine::{Kept, Reference, Thread, tools};
@@ -48,33 +48,32 @@ fn objects() -> MutexGuard<'static, Objects> {
 }
 
 /// A place in a cache: the hashes of the cache's name and of the key.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Slot {
     cache: u16,
-    key: u16,
+    key: c_int,
 }
 
 impl Slot {
     /// As one number, and the other way about.
     pub fn packed(self) -> i64 {
-        i64::from(self.cache) << 16 | i64::from(self.key)
+        i64::from(self.cache) << 32 | i64::from(self.key as u32)
     }
 
     pub fn unpacked(packed: i64) -> Self {
         Self {
-            cache: (packed >> 16) as u16,
-            key: packed as u16,
+            cache: (packed >> 32) as u16,
+            key: packed as c_int,
         }
     }
 
     /// `None`: the key does not say its hash.
     pub fn of(thread: Thread, cache: u16, key: Reference) -> Option<Self> {
         // SAFETY: the key is an object, if there is one.
-        let of_key = match key.is_null() {
+        let key = match key.is_null() {
             true => 0,
             false => unsafe { thread.hash_of(key)? },
         };
-        let key = (of_key ^ of_key >> 16) as u16;
         Some(Self { cache, key })
     }
 
@@ -91,7 +90,7 @@ impl Slot {
     fn series(self, is_seen: bool) -> Series {
         Series {
             of: Caller::of(u64::from(self.cache) << 1 | u64::from(is_seen)),
-            numbers: Place(self.key),
+            numbers: Place((self.key ^ self.key >> 16) as u16),
         }
     }
 }
@@ -125,6 +124,10 @@ pub fn next_number() -> i64 {
     now.max(before.unwrap_or(UNKNOWN).saturating_add(1))
 }
 
+pub fn replays() -> bool {
+    process::board().is_some_and(|board| board.replays())
+}
+
 /// Something is about to be put into a cache.
 pub unsafe extern "C" fn puts(
     thread: *mut c_void,
@@ -144,9 +147,50 @@ pub unsafe extern "C" fn puts(
     put(thread, series, value);
 }
 
+/// The same of a cache that may keep copies.
+pub unsafe extern "C" fn puts_copy(
+    thread: *mut c_void,
+    _: Reference,
+    cache: Reference,
+    key: Reference,
+    value: Reference,
+) {
+    if cache.is_null() || value.is_null() {
+        return;
+    }
+    // SAFETY: as the machine promises.
+    let thread = unsafe { Thread::given(thread) };
+    if let Some(slot) = slot(thread, cache, key) {
+        put_copy(thread, slot, value);
+    }
+}
+
+/// Of caches that may keep copies, which have no mark: the number of what was put last.
+static COPIED: Mutex<BTreeMap<Slot, i64>> = Mutex::new(BTreeMap::new());
+
+fn copied() -> MutexGuard<'static, BTreeMap<Slot, i64>> {
+    COPIED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is put there may be given as a copy.
+pub fn put_copy(thread: Thread, slot: Slot, value: Reference) {
+    let number = match turns::of_code() {
+        0 => UNKNOWN,
+        _ => put(thread, slot.put(), value),
+    };
+    if replays() {
+        return;
+    }
+    let mut copied = copied();
+    copied.insert(slot, number);
+    if copied.len() > KEPT_MAX {
+        copied.pop_first();
+    }
+}
+
 /// A request puts an object there. Returns the number that the object gets.
 pub fn put(thread: Thread, series: Series, value: Reference) -> i64 {
-    if !process::board().is_some_and(|board| board.replays()) {
+    if !replays() {
         let number = Number {
             series,
             value: next_number(),
@@ -192,37 +236,79 @@ pub unsafe extern "C" fn seen(
     let Some(slot) = slot(thread, cache, key) else {
         return wrapper;
     };
-    if !process::board().is_some_and(|board| board.replays()) {
-        tell(thread, slot.seen(), wrapper);
+    if !replays() {
+        tell(slot, of_wrapper(thread, slot, wrapper));
         return wrapper;
     }
-    match pins::number_again(slot.seen()).map(|number| number.value) {
-        None | Some(UNKNOWN) => wrapper,
-        Some(NOTHING) => std::ptr::null_mut(),
-        Some(number) => {
-            let own = await_object(thread, slot.put(), number).and_then(|object| {
-                // SAFETY: they are objects, and that is a cache's.
-                unsafe { thread.tell(cache, c"toValueWrapper", WRAPS, object) }
-            });
+    match again(thread, slot) {
+        Again::AsItComes => wrapper,
+        Again::Nothing => std::ptr::null_mut(),
+        Again::Object(object) => {
+            // SAFETY: they are objects, and that is a cache's.
+            let own = unsafe { thread.tell(cache, c"toValueWrapper", WRAPS, object) };
             own.unwrap_or(wrapper)
         }
     }
 }
 
-fn tell(thread: Thread, series: Series, wrapper: Reference) {
-    let value = match wrapper.is_null() {
-        true => NOTHING,
-        false => thread
-            .scoped(|| {
-                // SAFETY: it is a wrapper.
-                let value = unsafe { thread.ask(wrapper, c"get", c"()Ljava/lang/Object;")? };
-                Some(tools().mark(value))
-            })
-            .filter(|&mark| mark > UNKNOWN)
-            .unwrap_or(UNKNOWN),
-    };
+/// What a request finds in a replay.
+pub enum Again {
+    /// What the cache has: it is not known what it was, or it is not to be had.
+    AsItComes,
+    Nothing,
+    Object(Reference),
+}
+
+pub fn again(thread: Thread, slot: Slot) -> Again {
+    match pins::number_again(slot.seen()).map(|number| number.value) {
+        None | Some(UNKNOWN) => Again::AsItComes,
+        Some(NOTHING) => Again::Nothing,
+        Some(number) => {
+            await_object(thread, slot.put(), number).map_or(Again::AsItComes, Again::Object)
+        }
+    }
+}
+
+/// A cache gives this to a request. Returns what is given instead.
+pub fn found(thread: Thread, slot: Slot, value: Reference) -> Reference {
+    if !replays() {
+        tell(slot, who(slot, value));
+        return value;
+    }
+    match again(thread, slot) {
+        Again::AsItComes => value,
+        Again::Nothing => std::ptr::null_mut(),
+        Again::Object(object) => object,
+    }
+}
+
+/// Who put there what is found.
+pub fn who(slot: Slot, value: Reference) -> i64 {
+    if value.is_null() {
+        return NOTHING;
+    }
+    match tools().mark(value) {
+        known if known > UNKNOWN => known,
+        _ => copied().get(&slot).copied().unwrap_or(UNKNOWN),
+    }
+}
+
+fn of_wrapper(thread: Thread, slot: Slot, wrapper: Reference) -> i64 {
+    if wrapper.is_null() {
+        return NOTHING;
+    }
+    let within = thread.scoped(|| {
+        // SAFETY: it is a wrapper.
+        let value = unsafe { thread.ask(wrapper, c"get", c"()Ljava/lang/Object;")? };
+        Some(who(slot, value))
+    });
+    // The cache may have an entry that says: nothing.
+    within.filter(|&who| who != NOTHING).unwrap_or(UNKNOWN)
+}
+
+pub fn tell(slot: Slot, value: i64) {
     pins::tell_number(Number {
-        series,
+        series: slot.seen(),
         value,
         asks: Number::SEEN,
     });

@@ -11,11 +11,11 @@ use libc::{c_int, c_void};
 
 use super::asker::{asker, caller, reader};
 use super::class::{
-    ASKS_MORE, Called as Method, GIVEN, IS_TAKEN, LOOKED, NUMBER_OF, PUTS_LOCAL, SEEN_AGAIN, SHIM,
-    SOURCE, of_natives,
+    ASKS_MORE, Called as Method, GIVEN, IS_TAKEN, LOOKED, NUMBER_OF, PUTS_LOCAL, SEEN_AGAIN,
+    SEEN_ENTITY, SHIM, SOURCE, of_natives,
 };
 use super::machine::{Native, Reference, Thread, tools};
-use super::{copies, local, numbers, seen};
+use super::{copies, entities, local, numbers, seen};
 use crate::{pins, starts, turns};
 
 /// What a generator begins with, and what `ThreadLocalRandom` goes on with.
@@ -76,6 +76,10 @@ pub const PUTS: Method = (
     "puts",
     "(Ljava/lang/Object;Ljava/lang/Object;Ljava/lang/Object;)V",
 );
+pub const PUTS_COPY: Method = (
+    "putsCopy",
+    "(Ljava/lang/Object;Ljava/lang/Object;Ljava/lang/Object;)V",
+);
 pub const SEEN: Method = (
     "seen",
     "(Ljava/lang/Object;Ljava/lang/Object;Ljava/lang/Object;)Ljava/lang/Object;",
@@ -99,7 +103,7 @@ pub static NEEDED: AtomicI32 = AtomicI32::new(0);
 
 /// Makes the class of the native methods.
 pub fn define(thread: Thread) -> Option<()> {
-    let all: [(Method, *mut c_void); 47] = [
+    let all: [(Method, *mut c_void); 50] = [
         (SEED, seed as *mut c_void),
         (NEXT_SEED, next_seed as *mut c_void),
         (STEP_ASIDE, step_aside as *mut c_void),
@@ -132,7 +136,10 @@ pub fn define(thread: Thread) -> Option<()> {
         (ASKED, numbers::asked as *mut c_void),
         (IS_TAKEN, numbers::is_taken as *mut c_void),
         (PUTS, seen::puts as *mut c_void),
+        (PUTS_COPY, seen::puts_copy as *mut c_void),
         (SEEN, seen::seen as *mut c_void),
+        (entities::PUTS_ENTITY, entities::puts_there as *mut c_void),
+        (SEEN_ENTITY, entities::seen as *mut c_void),
         (local::MADE_LOCAL, local::made_local as *mut c_void),
         (local::SEEN_LOCAL, local::seen as *mut c_void),
         (local::SEEN_TO_COME, local::seen as *mut c_void),

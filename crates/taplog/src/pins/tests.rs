@@ -544,6 +544,35 @@ fn seconds_and_instants_have_an_order_each() {
     assert_eq!(read(Reads::Second), 101 * SECOND);
 }
 
+/// A generator of timestamps has given one to a later request already.
+#[test]
+fn who_waits_for_the_clock_gets_to_where_it_is_for_all_and_beyond() {
+    let pins = pins();
+    let recorded = Recorded {
+        request: 3,
+        recorded_as: 3,
+        key: None,
+        arrived: 99 * SECOND,
+        readings: &readings([100 * SECOND + 1]),
+    };
+    pins.begin(&recorded, 0);
+    pins.set_ahead(-900 * SECOND, 0);
+    let until = |later: i64, step: i64| {
+        let read = |nth: i64| {
+            let (caller, real) = (Caller::UNKNOWN, 1030 * SECOND);
+            let shown = pins.read_again(3, caller, Reads::Instant, real, nth * step);
+            shown.unwrap()
+        };
+        (0..10_000).find(|&nth| read(nth) > later)
+    };
+    // Who sleeps in between waits as long as it takes.
+    assert_eq!(until(110 * SECOND, 10_000_000), Some(1000));
+    assert!(until(129 * SECOND, 1000).is_some_and(|reads| reads < 300));
+    assert!(until(131 * SECOND, 1000).is_some_and(|reads| reads < 1300));
+    pins.begin(&recorded, 0);
+    assert_eq!(until(129 * SECOND, 10_000_000), Some(2900));
+}
+
 #[test]
 fn a_session_is_had_once_the_server_says_so() {
     let accepted = b"R\0\0\0\x08\0\0\0\0S\0\0\0\x16";

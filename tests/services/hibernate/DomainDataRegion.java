@@ -1,0 +1,5 @@
+package org.hibernate.cache.spi;
+
+public interface DomainDataRegion {
+    String getName();
+}

@@ -1,0 +1,3 @@
+package org.hibernate.cache.spi;
+
+public record QueryKey(String text) {}

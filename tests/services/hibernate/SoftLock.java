@@ -1,0 +1,3 @@
+package org.hibernate.cache.spi.access;
+
+public interface SoftLock {}
