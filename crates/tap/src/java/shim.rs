@@ -101,9 +101,9 @@ pub const ADJUSTMENT: Method = ("getNanoTimeAdjustment", "(J)J");
 /// How many connections a pool has at least; 0 where nothing is replayed.
 pub static NEEDED: AtomicI32 = AtomicI32::new(0);
 
-/// Makes the class of the native methods.
-pub fn define(thread: Thread) -> Option<()> {
-    let all: [(Method, *mut c_void); 50] = [
+/// The native methods.
+fn all() -> [(Method, *mut c_void); 50] {
+    [
         (SEED, seed as *mut c_void),
         (NEXT_SEED, next_seed as *mut c_void),
         (STEP_ASIDE, step_aside as *mut c_void),
@@ -154,7 +154,12 @@ pub fn define(thread: Thread) -> Option<()> {
         (HAS_GIVEN, copies::has_given as *mut c_void),
         (MILLIS, millis as *mut c_void),
         (ADJUSTMENT, adjustment as *mut c_void),
-    ];
+    ]
+}
+
+/// Makes the class of the native methods.
+pub fn define(thread: Thread) -> Option<()> {
+    let all = all();
     local::define(thread)?;
     let class = of_natives(SHIM, None, &all.map(|(method, _)| method))?;
     let text = |text: &str| CString::new(text).ok();
