@@ -76,6 +76,7 @@ const SHIMS: [Shim; 4] = [
             shim!("python/hindcast_pools.py"),
             shim!("python/hindcast_random.py"),
             shim!("python/hindcast_steps.py"),
+            shim!("python/hindcast_stopwatch.py"),
             shim!("python/hindcast_waiting.py"),
         ],
         variable: "PYTHONPATH",

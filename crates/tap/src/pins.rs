@@ -5,6 +5,8 @@
 //! are told by the thread's ring. Who works on no request draws by who it is ([`starts`]), and
 //! reads the real time; in a replay, the real time moved to that of the recording.
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
 use hindcast_taplog::pins::{Asks, Caller, Draw, Number, Reading, Reads, Series};
@@ -177,6 +179,42 @@ pub fn wall_clock_by(caller: Option<Caller>, reads: Reads) -> i64 {
         _ => read(request, caller, reads, real),
     };
     for_all(own, real)
+}
+
+/// What a program measures with; in nanoseconds. A request gets what is as far from its wall clock
+/// each time, so that what it measures is what it measured.
+pub fn stopwatch() -> i64 {
+    /// How far the wall clock is from the monotonic one; 0: no request has measured yet.
+    static APART: AtomicI64 = AtomicI64::new(0);
+    /// By more than this the wall clock was set, or the thread lost its processor in between.
+    const SET: i64 = 1_000_000;
+    let real = || process::now() as i64;
+    if turns::of_code() == 0 {
+        return real();
+    }
+    let apart = || APART.load(Ordering::Relaxed);
+    let mut wall = process::real_time();
+    if process::board().is_some_and(Board::replays) {
+        let shown = read_here(Reads::Instant, wall).unwrap_or(wall);
+        if apart() == 0 {
+            APART.store(shown.saturating_sub(real()), Ordering::Relaxed);
+        }
+        return shown.saturating_sub(apart());
+    }
+    let is_off = |wall: i64| {
+        let by = wall.saturating_sub(apart()).saturating_sub(real());
+        by.saturating_abs() > SET
+    };
+    for _ in 0..2 {
+        if is_off(wall) {
+            wall = process::real_time();
+        }
+    }
+    if is_off(wall) {
+        APART.store(wall.saturating_sub(real()), Ordering::Relaxed);
+    }
+    read_here(Reads::Instant, wall);
+    wall.saturating_sub(apart())
 }
 
 /// How much time of a processor was used, where the kernel says `real`; in nanoseconds.

@@ -225,6 +225,12 @@ fn who_fills_a_cache_draws_and_reads_what_it_did_besides_in_java() {
     is_the_same_if_filled("first-java", &["java", "First.java"], &[]);
 }
 
+/// How long something took, and since when the service runs.
+#[test]
+fn what_code_in_python_measures_is_what_it_measured() {
+    is_the_same_if_filled("measured", &["python3", "measured.py"], &[]);
+}
+
 const FOUND: &str = "com.github.benmanes.caffeine.cache.Found";
 
 /// Into the folder of the stage. Newer versions run no file whose place is not that of its package.

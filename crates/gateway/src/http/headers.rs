@@ -19,14 +19,11 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 /// Headers of a response that differ from run to run without the service behaving differently.
-const INSIGNIFICANT: [HeaderName; 7] = [
+const INSIGNIFICANT: [HeaderName; 4] = [
     header::DATE,
     header::SERVER,
     header::VIA,
-    HeaderName::from_static("server-timing"),
     HeaderName::from_static("x-request-id"),
-    HeaderName::from_static("x-response-time"),
-    HeaderName::from_static("x-runtime"),
 ];
 
 /// Whether a header belongs to one connection only, by its name. What a `Connection` header adds to
@@ -64,6 +61,7 @@ pub fn is_significant(name: &HeaderName) -> bool {
         && !INSIGNIFICANT.contains(name)
         && !counts_requests(name)
         && !tells_of_a_cache(name)
+        && !tells_how_long(name)
         && name != header::CONTENT_LENGTH
 }
 
@@ -83,6 +81,34 @@ fn counts_requests(name: &HeaderName) -> bool {
 /// are concerned, and the body that the cache gave is compared.
 fn tells_of_a_cache(name: &HeaderName) -> bool {
     matches!(name.as_str(), "x-cache" | "x-cache-hits" | "x-cache-status")
+}
+
+/// Whether it tells how long the request took (`Server-Timing`, `X-Runtime`, `X-Process-Time`,
+/// `X-Response-Time-Ms`, `X-Envoy-Upstream-Service-Time`).
+fn tells_how_long(name: &HeaderName) -> bool {
+    const TOOK: [&str; 10] = [
+        "runtime",
+        "timing",
+        "duration",
+        "elapsed",
+        "elapsed-time",
+        "process-time",
+        "processing-time",
+        "response-time",
+        "execution-time",
+        "service-time",
+    ];
+    let name = name.as_str();
+    let of = ["-ms", "-seconds", "-us"];
+    let name = of
+        .iter()
+        .find_map(|of| name.strip_suffix(of))
+        .unwrap_or(name);
+    let ends_with = |what: &&str| {
+        let before = name.strip_suffix(*what);
+        before.is_some_and(|before| before.ends_with('-'))
+    };
+    TOOK.iter().any(ends_with)
 }
 
 /// As a trace keeps them: in order, names in lower case, without the hop-by-hop ones.
@@ -175,6 +201,23 @@ mod tests {
         }
         for name in ["x-rate", "etag", "ratelimit-policy", "x-ratelimit-limit"] {
             assert!(is_significant(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn how_long_a_request_took_tells_nothing_of_the_service() {
+        for (name, expected) in [
+            ("server-timing", false),
+            ("x-runtime", false),
+            ("x-process-time", false),
+            ("x-response-time-ms", false),
+            ("x-envoy-upstream-service-time", false),
+            ("duration", true),
+            ("x-time", true),
+            ("x-session-duration-limit", true),
+        ] {
+            let name = HeaderName::from_static(name);
+            assert_eq!(is_significant(&name), expected, "{name}");
         }
     }
 

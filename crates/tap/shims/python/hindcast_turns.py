@@ -21,6 +21,7 @@ from contextvars import ContextVar
 import hindcast_files
 import hindcast_pools
 import hindcast_random
+import hindcast_stopwatch
 import hindcast_waiting
 
 RESERVED = 0x48494E44
@@ -782,6 +783,7 @@ def begin():
     if hindcast_pools.CONNECTIONS:
         hindcast_waiting.begin(HOOKS, replace)
     hindcast_files.begin(HOOKS, replace)
+    hindcast_stopwatch.begin()
     # From here on the tap looks at what code draws.
     os.pwrite(RESERVED, bytes(8), PYTHON)
     for name in ("urandom", "getrandom"):
