@@ -303,6 +303,31 @@ fn a_request_sees_in_the_second_level_cache_of_hibernate_what_it_saw() {
     is_the_same_if_late(&stage, service, looks);
 }
 
+/// In the replay another request asks first, and its clock is later.
+#[test]
+fn a_request_gets_in_java_the_ids_of_the_time_that_it_got() {
+    let stage = Stage::new("ids-java", "");
+    let files = ["TimeBasedGenerator", "Snowflake", "TSID", "Ids"];
+    let files = files.map(|file| format!("ids/{file}.java"));
+    compile(&stage, &files.each_ref().map(String::as_str));
+    let service = |pause: u32| {
+        let (folder, port) = (stage.folder().display(), stage.service_port);
+        format!("exec java -cp {folder} ids.Ids {port} {pause}")
+    };
+    let asks = |ask: &(dyn Fn(&str) -> String + Sync)| {
+        for _ in 0..2 {
+            std::thread::scope(|scope| {
+                let late = scope.spawn(|| ask("/late"));
+                std::thread::sleep(Duration::from_millis(100));
+                let other = ask("/");
+                assert_eq!(other.lines().count(), 2, "{other}");
+                assert_ne!(other, late.join().unwrap());
+            });
+        }
+    };
+    is_the_same_if_late(&stage, service, asks);
+}
+
 /// More of them than there are processors wait for what another one puts there.
 #[test]
 fn threads_that_java_runs_by_itself_wait_for_what_they_saw_in_a_cache() {

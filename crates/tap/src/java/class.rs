@@ -12,11 +12,13 @@
 //! **The invariant to keep**: a class that is not understood stays as it is.
 
 mod computed;
+mod given;
 mod numbers;
 mod passed;
 mod replacement;
 
 pub use computed::{BOUNDED, LOOKED, PUTS_LOCAL, SEEN_AGAIN, SOURCE, UNBOUNDED, computed};
+pub use given::{ID_AGAIN, ID_GIVEN, ID_HIGH, ID_LOW, given};
 pub use numbers::{ASKS_MORE, GIVEN, IS_TAKEN, NUMBER_OF, numbered};
 pub use passed::{ENTITIES, QUERIES, SEEN_ENTITY, passed};
 
@@ -76,6 +78,7 @@ pub mod code {
     pub const LCONST_0: u8 = 0x09;
     pub const ALOAD: u8 = 0x19;
     pub const ILOAD: u8 = 0x15;
+    pub const LLOAD: u8 = 0x16;
     pub const ILOAD_2: u8 = 0x1c;
     pub const ILOAD_3: u8 = 0x1d;
     pub const LLOAD_3: u8 = 0x21;
@@ -83,6 +86,7 @@ pub mod code {
     pub const ALOAD_1: u8 = 0x2b;
     pub const ALOAD_2: u8 = 0x2c;
     pub const ALOAD_3: u8 = 0x2d;
+    pub const LSTORE: u8 = 0x37;
     pub const ASTORE: u8 = 0x3a;
     pub const ISTORE_2: u8 = 0x3d;
     pub const LSTORE_1: u8 = 0x40;
@@ -106,6 +110,7 @@ pub mod code {
     pub const INVOKESPECIAL: u8 = 0xb7;
     pub const INVOKESTATIC: u8 = 0xb8;
     pub const INVOKEINTERFACE: u8 = 0xb9;
+    pub const NEW: u8 = 0xbb;
     pub const CHECKCAST: u8 = 0xc0;
     pub const IFNULL: u8 = 0xc6;
 

@@ -15,6 +15,7 @@
 //!   EntityReadWriteAccess … ──▶ entities   likewise, in Hibernate's second-level cache
 //!   Mono.cache              ──▶ copies     likewise, where a loop must not wait
 //!   PooledOptimizer, …      ──▶ numbers    which of the ids that it keeps the request was given
+//!   Snowflake, …            ──▶ ids        likewise, of those that are made of the time
 //! ```
 //!
 //! A Java machine loads libraries of its own when its program begins. That is the moment: the
@@ -28,6 +29,7 @@ mod asker;
 mod class;
 mod copies;
 mod entities;
+mod ids;
 mod local;
 mod machine;
 mod numbers;
@@ -184,9 +186,9 @@ unsafe extern "C" fn reads(
         let replaced = || {
             let computed = || class::computed(name, bytes);
             let passed = || class::passed(name, bytes);
-            class::numbered(name, bytes)
-                .or_else(computed)
-                .or_else(passed)
+            let given = || class::given(name, bytes);
+            let numbered = class::numbered(name, bytes);
+            numbered.or_else(computed).or_else(passed).or_else(given)
         };
         let numbered = reads_clock.then(replaced).flatten();
         let so_far = numbered.as_deref().unwrap_or(bytes);

@@ -11,11 +11,11 @@ use libc::{c_int, c_void};
 
 use super::asker::{asker, caller, reader};
 use super::class::{
-    ASKS_MORE, Called as Method, GIVEN, IS_TAKEN, LOOKED, NUMBER_OF, PUTS_LOCAL, SEEN_AGAIN,
-    SEEN_ENTITY, SHIM, SOURCE, of_natives,
+    ASKS_MORE, Called as Method, GIVEN, ID_AGAIN, ID_GIVEN, ID_HIGH, ID_LOW, IS_TAKEN, LOOKED,
+    NUMBER_OF, PUTS_LOCAL, SEEN_AGAIN, SEEN_ENTITY, SHIM, SOURCE, of_natives,
 };
 use super::machine::{Native, Reference, Thread, tools};
-use super::{copies, entities, local, numbers, seen};
+use super::{copies, entities, ids, local, numbers, seen};
 use crate::{pins, starts, turns};
 
 /// What a generator begins with, and what `ThreadLocalRandom` goes on with.
@@ -102,7 +102,7 @@ pub const ADJUSTMENT: Method = ("getNanoTimeAdjustment", "(J)J");
 pub static NEEDED: AtomicI32 = AtomicI32::new(0);
 
 /// The native methods.
-fn all() -> [(Method, *mut c_void); 50] {
+fn all() -> [(Method, *mut c_void); 54] {
     [
         (SEED, seed as *mut c_void),
         (NEXT_SEED, next_seed as *mut c_void),
@@ -135,6 +135,10 @@ fn all() -> [(Method, *mut c_void); 50] {
         (ASKS_MORE, numbers::asks_more as *mut c_void),
         (ASKED, numbers::asked as *mut c_void),
         (IS_TAKEN, numbers::is_taken as *mut c_void),
+        (ID_AGAIN, ids::id_again as *mut c_void),
+        (ID_HIGH, ids::id_high as *mut c_void),
+        (ID_LOW, ids::id_low as *mut c_void),
+        (ID_GIVEN, ids::id_given as *mut c_void),
         (PUTS, seen::puts as *mut c_void),
         (PUTS_COPY, seen::puts_copy as *mut c_void),
         (SEEN, seen::seen as *mut c_void),
