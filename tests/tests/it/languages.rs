@@ -444,7 +444,6 @@ fn pools_that_are_made_after_javas_work_for_the_requests_that_they_are_handed() 
     what_is_handed_over_draws_what_it_did("handed-pools", "java", "pools");
 }
 
-/// The first of those here that has them.
 /// Into the folder of the stage. Newer versions run no file whose place is not that of its package.
 pub fn compile(stage: &Stage, files: &[&str]) {
     let services = repository("tests/services");
@@ -456,6 +455,7 @@ pub fn compile(stage: &Stage, files: &[&str]) {
     assert!(made.expect("javac is there").success());
 }
 
+/// The first of those here that has them.
 pub fn java_with_threads_of_its_own() -> Option<String> {
     let machines = std::fs::read_dir("/usr/lib/jvm").into_iter().flatten();
     let has_them = |java: &std::path::PathBuf| {
