@@ -298,6 +298,43 @@ CREATE OR REPLACE FUNCTION pg_catalog."localtime"() RETURNS time
 CREATE OR REPLACE FUNCTION pg_catalog."current_catalog"() RETURNS name
     LANGUAGE sql STABLE PARALLEL SAFE COST 1 AS 'SELECT pg_catalog.current_database()';
 
+-- Where a default is told (a program that looks at its columns, \d), the keywords are there again.
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_keywords(text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS
+$function$
+DECLARE
+    v_text text := $1;
+    v_word text[];
+BEGIN
+    IF pg_catalog.strpos(v_text, '"()') OPERATOR(pg_catalog.=) 0 THEN
+        RETURN v_text;
+    END IF;
+    -- Each with the type that takes its precision.
+    FOREACH v_word SLICE 1 IN ARRAY ARRAY[
+        ['current_timestamp', 'timestamp(N) with time zone'], ['localtimestamp', 'timestamp(N) without time zone'],
+        ['current_time', 'time(N) with time zone'], ['localtime', 'time(N) without time zone'],
+        ['current_date', ''], ['current_catalog', '']
+    ] LOOP
+        v_text := pg_catalog.regexp_replace(
+            v_text,
+            '\(?"' || v_word[1] || '"\(\)\)?::' || pg_catalog.replace(v_word[2], '(N)', '\(([0-9])\)'),
+            pg_catalog.upper(v_word[1]) || '(\1)', 'g');
+        v_text := pg_catalog.replace(v_text, '"' || v_word[1] || '"()', pg_catalog.upper(v_word[1]));
+    END LOOP;
+    RETURN v_text;
+END
+$function$;
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_pg_get_expr(pg_node_tree, oid) RETURNS text
+    LANGUAGE internal STABLE STRICT PARALLEL SAFE COST 1 AS 'pg_get_expr';
+CREATE OR REPLACE FUNCTION pg_catalog.pg_get_expr(pg_node_tree, oid) RETURNS text
+    LANGUAGE sql STABLE CALLED ON NULL INPUT PARALLEL SAFE COST 1 AS
+    'SELECT pg_catalog.hindcast_keywords(pg_catalog.hindcast_original_pg_get_expr($1, $2))';
+CREATE OR REPLACE FUNCTION pg_catalog.hindcast_original_pg_get_expr(pg_node_tree, oid, boolean) RETURNS text
+    LANGUAGE internal STABLE STRICT PARALLEL SAFE COST 1 AS 'pg_get_expr_ext';
+CREATE OR REPLACE FUNCTION pg_catalog.pg_get_expr(pg_node_tree, oid, boolean) RETURNS text
+    LANGUAGE sql STABLE CALLED ON NULL INPUT PARALLEL SAFE COST 1 AS
+    'SELECT pg_catalog.hindcast_keywords(pg_catalog.hindcast_original_pg_get_expr($1, $2, $3))';
+
 -- A try for an advisory lock ends as it did when it was recorded: the next one does, after a setting says how. One that was
 -- granted waits a while: whoever had the lock gave it back before, and may not have come to that yet.
 -- For each: the original, what looks at the setting, and what is inlined.

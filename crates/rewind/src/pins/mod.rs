@@ -210,13 +210,13 @@ async fn rewrite_defaults(
         .query(
             "SELECT 'the default of ' || d.adrelid::regclass || '.' || pg_catalog.quote_ident(a.attname), \
              pg_catalog.format('ALTER TABLE ONLY %s ALTER COLUMN %I SET DEFAULT ', d.adrelid::regclass, a.attname), \
-             pg_catalog.pg_get_expr(d.adbin, d.adrelid) \
+             pg_catalog.hindcast_original_pg_get_expr(d.adbin, d.adrelid) \
              FROM pg_catalog.pg_attrdef d JOIN pg_catalog.pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum \
              JOIN pg_catalog.pg_class c ON c.oid = d.adrelid AND c.relkind IN ('r', 'p', 'f') \
              WHERE a.attgenerated = '' AND NOT a.attisdropped \
              UNION ALL SELECT 'the default of the domain ' || pg_catalog.format_type(t.oid, NULL), \
              pg_catalog.format('ALTER DOMAIN %s SET DEFAULT ', pg_catalog.format_type(t.oid, NULL)), \
-             pg_catalog.pg_get_expr(t.typdefaultbin, 0) \
+             pg_catalog.hindcast_original_pg_get_expr(t.typdefaultbin, 0) \
              FROM pg_catalog.pg_type t WHERE t.typtype = 'd' AND t.typdefaultbin IS NOT NULL \
              AND t.typnamespace <> 'information_schema'::regnamespace ORDER BY 1",
             &[],

@@ -3,4 +3,5 @@
 mod backup;
 mod pins;
 mod pins_made;
+mod pins_told;
 mod template;
