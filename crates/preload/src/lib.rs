@@ -57,8 +57,11 @@ const SHIMS: [Shim; 4] = [
         runtime: "Node",
         files: &[
             shim!("node.cjs"),
+            shim!("node_cluster.cjs"),
             shim!("node_messages.cjs"),
+            shim!("node_caches.cjs"),
             shim!("node_calls.cjs"),
+            shim!("node_next.cjs"),
             shim!("node_pins.cjs"),
             shim!("node_queries.cjs"),
         ],

@@ -28,11 +28,16 @@
     const write = Socket.prototype._writeGeneric;
     if (!AsyncLocalStorage || typeof write !== "function") return;
 
+    // Of a replay.
+    const connections = Number(process.env.HINDCAST_POOL || 0);
     const storage = new AsyncLocalStorage();
     const pin = require("./node_pins.cjs");
     const { Messages } = require("./node_messages.cjs");
     const queries = require("./node_queries.cjs");
     const calls = require("./node_calls.cjs");
+    const caches = require("./node_caches.cjs");
+    const next = require("./node_next.cjs");
+    require("./node_cluster.cjs").begin(connections > 0);
     queries.find(storage);
     calls.findFetches(storage);
     class Turn extends pin.Pins {
@@ -42,8 +47,7 @@
         }
     }
     pin(() => storage.getStore());
-    // Of a replay.
-    const connections = Number(process.env.HINDCAST_POOL || 0);
+    caches.begin(() => storage.getStore(), connections > 0);
     const WIRE = Symbol("hindcast wire");
     const WAITS = Symbol("hindcast waits");
     const BOUND = Symbol("hindcast bound");
@@ -311,7 +315,8 @@
     }
 
     const load = Module._load;
-    Module._load = function _load(request) {
+    Module._load = function _load(request, parent) {
+        if (typeof request === "string") next.loading(request, parent);
         const loaded = Reflect.apply(load, this, arguments);
         if (typeof request !== "string") return loaded;
         pin.loaded(request, loaded);

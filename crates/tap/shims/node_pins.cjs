@@ -454,6 +454,7 @@ module.exports = current => {
     Module.syncBuiltinESMExports();
 };
 module.exports.Pins = Pins;
+module.exports.replace = replace;
 // A package was loaded by this name.
 module.exports.loaded = (name, exports) => {
     // An ES module asks for it by its file.

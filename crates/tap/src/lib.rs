@@ -73,6 +73,7 @@ mod python;
 mod real;
 mod ruby;
 mod short;
+mod shown;
 mod starts;
 mod symbol;
 mod thread;

@@ -1,11 +1,22 @@
 //! In a replay a service sees the addresses that its clients had, and not from where their requests
 //! are sent again; and each client comes to the process that it came to.
+//!
+//! Where one process accepts for others, who is given a connection says that it has accepted it.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use hindcast_taplog::How;
 use libc::{c_int, sockaddr, socklen_t};
 
-use crate::{descriptors, listeners, process};
+use crate::{descriptors, listeners, process, turns};
+
+/// Whether this process accepts for others.
+static PASSES_ON: AtomicBool = AtomicBool::new(false);
+
+pub fn pass_on() {
+    PASSES_ON.store(true, Ordering::Relaxed);
+}
 
 /// Puts the client's address in the place of the one that the kernel has said.
 ///
@@ -54,6 +65,9 @@ pub fn is_for_another(listener: c_int) -> bool {
     let Some(board) = process::board().filter(|board| board.invites()) else {
         return false;
     };
+    if PASSES_ON.load(Ordering::Relaxed) {
+        return false;
+    }
     let waits = || {
         // SAFETY: plain system call.
         let flags = unsafe { libc::syscall(libc::SYS_fcntl, listener, libc::F_GETFL) };
@@ -66,8 +80,27 @@ pub fn is_for_another(listener: c_int) -> bool {
 /// Says which process has accepted a connection.
 pub fn accepted(socket: c_int) {
     if let Some(board) = process::board().filter(|board| board.invites())
+        && !PASSES_ON.load(Ordering::Relaxed)
         && let Some(line) = descriptors::entry(socket).and_then(|entry| entry.line())
     {
         board.accepted(line, std::process::id());
     }
+}
+
+/// This process has been given a connection that another one has accepted for it.
+pub fn given(socket: c_int) {
+    descriptors::forget(socket);
+    descriptors::opened(socket, How::Accepted);
+    descriptors::entry(socket).map(turns::opened);
+    accepted(socket);
+}
+
+/// Whether a connection that this process is given is to be another one's.
+pub fn is_anothers(socket: c_int) -> bool {
+    let Some(board) = process::board().filter(|board| board.invites()) else {
+        return false;
+    };
+    descriptors::stream(socket);
+    let line = descriptors::entry(socket).and_then(|entry| entry.line());
+    line.is_some_and(|line| !board.may_have(line, std::process::id()))
 }

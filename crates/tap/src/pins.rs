@@ -289,8 +289,13 @@ fn tell(request: u64, reading: impl FnOnce() -> Reading) {
 
 /// What the request that the thread works on was given next of this series, in a replay.
 pub fn number_again(series: Series) -> Option<Number> {
+    number_again_of(turns::of_code(), series)
+}
+
+/// The same of another request than the thread's.
+pub fn number_again_of(request: u64, series: Series) -> Option<Number> {
     let board = process::board().filter(|board| board.replays())?;
-    board.pins().number_again(turns::of_code(), series)
+    board.pins().number_again(request, series)
 }
 
 /// In a replay, whether some request of the recording was given this number of the series.
@@ -301,7 +306,11 @@ pub fn is_given_away(series: Series, value: i64) -> bool {
 
 /// While recording: the request that the thread works on is given this number.
 pub fn tell_number(number: Number) {
-    let request = turns::of_code();
+    tell_number_of(turns::of_code(), number);
+}
+
+/// The same of another request than the thread's.
+pub fn tell_number_of(request: u64, number: Number) {
     let is_told = request != 0 && !process::board().is_none_or(Board::replays);
     if let Some(reading) = number.reading().filter(|_| is_told) {
         tell(request, || reading);

@@ -596,6 +596,11 @@ impl Board {
         !self.replays() || self.invited.may(port, process)
     }
 
+    /// Whether a process may have this connection, which another one has accepted for it.
+    pub fn may_have(&self, line: Line, process: u32) -> bool {
+        !self.invited.is_by(line) || self.is_invited(line.to, process)
+    }
+
     /// Whether some are not to accept what comes to a port now.
     pub fn invites(&self) -> bool {
         self.replays() && self.invited.is_on()

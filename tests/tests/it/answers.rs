@@ -18,14 +18,14 @@ const PAGES: &str = "CREATE TABLE author (id int PRIMARY KEY, name text NOT NULL
 const ROUNDS: usize = 4;
 
 /// The command of the service in this file.
-fn service(stage: &Stage, file: &str) -> [String; 3] {
+pub fn service(stage: &Stage, file: &str) -> [String; 3] {
     let service = repository("tests/services").join(file);
     let port = stage.service_port.to_string();
     ["node".to_owned(), service.display().to_string(), port]
 }
 
-/// Runs a command of a recording, with the list that takes long.
-fn run(stage: &Stage, what: &str, slow: &str, more: &[&str]) -> Process {
+/// Runs a command of a recording.
+pub fn run(stage: &Stage, what: &str, environment: &[(&str, &str)], more: &[&str]) -> Process {
     let mut command = stage.hindcast(&[what, "--trace"]);
     command
         .arg(stage.trace())
@@ -33,8 +33,13 @@ fn run(stage: &Stage, what: &str, slow: &str, more: &[&str]) -> Process {
         .env("HINDCAST_POSTGRES", stage.database_url())
         .env("DATABASE_URL", stage.database_url())
         .env("NODE_PATH", repository("examples/node/node_modules"))
-        .env("SLOW", slow);
+        .envs(environment.iter().copied());
     Process::start(what, command, stage.folder())
+}
+
+/// The list that takes long.
+fn slow(list: &str) -> [(&'static str, &str); 1] {
+    [("SLOW", list)]
 }
 
 /// Clients at a time, which write where it is recorded what each statement saw; what the service
@@ -64,12 +69,12 @@ fn load(stage: &Stage, written: bool) -> BTreeSet<String> {
     })
 }
 
-fn record(stage: &Stage, slow: &str, written: bool) -> BTreeSet<String> {
+fn record(stage: &Stage, list: &str, written: bool) -> BTreeSet<String> {
     install("examples/node/run.sh", &["--install"]);
     let command = service(stage, "loads.js");
     let [node, file, port] = &command;
     let more = ["--base", "template", "--", node, file, port];
-    let mut recorder = run(stage, "record", slow, &more);
+    let mut recorder = run(stage, "record", &slow(list), &more);
     recorder.wait_until_it_listens(stage.service_port);
     let asked = load(stage, written);
     let recorded = recorder.interrupt().assert_code(0).stderr;
@@ -86,14 +91,14 @@ fn answers_come_in_their_order(stage: &Stage, written: bool) {
     let asked = record(stage, "new", written);
     let old_first = |asked: &String| asked.starts_with("[[2,3]");
     assert!(asked.iter().all(old_first), "{asked:?}");
-    let replayed = run(stage, "replay", "old", &[]).wait();
+    let replayed = run(stage, "replay", &slow("old"), &[]).wait();
     let replayed = replayed.assert_code(0).stdout;
     assert!(replayed.contains("faithful"), "{replayed}");
     assert!(!replayed.contains("moved"), "{replayed}");
     // Half of what was asked at a time does not come.
     let began = Instant::now();
     let app = format!("CHANGED=1 {}", service(stage, "loads.js").join(" "));
-    let changed = run(stage, "retro", "old", &["--json", "--app", &app]).wait();
+    let changed = run(stage, "retro", &slow("old"), &["--json", "--app", &app]).wait();
     let took = began.elapsed();
     let report: serde_json::Value = serde_json::from_str(&changed.stdout).unwrap();
     assert_eq!(report["counts"]["let_go"], 0, "{}", report["counts"]);
@@ -121,7 +126,7 @@ fn what_a_request_asks_at_a_time_is_waited_for_though_the_rest_of_it_waits() {
     let command = service(&stage, "beside.js");
     let [node, file, port] = &command;
     let more = ["--base", "template", "--", node, file, port];
-    let mut recorder = run(&stage, "record", "", &more);
+    let mut recorder = run(&stage, "record", &[], &more);
     recorder.wait_until_it_listens(stage.service_port);
     let ask = |method| {
         let mut client = Client::new(format!("127.0.0.1:{}", stage.service_port));
@@ -136,11 +141,11 @@ fn what_a_request_asks_at_a_time_is_waited_for_though_the_rest_of_it_waits() {
     });
     recorder.interrupt().assert_code(0);
     // The slow read began first, and was answered last.
-    let replayed = run(&stage, "replay", "", &[]).wait().assert_code(0).stdout;
+    let replayed = run(&stage, "replay", &[], &[]).wait().assert_code(0).stdout;
     assert!(replayed.contains("faithful"), "{replayed}");
     assert!(!replayed.contains("out of order"), "{replayed}");
     let app = format!("LATE=1 {}", command.join(" "));
-    let changed = run(&stage, "retro", "", &["--json", "--app", &app]).wait();
+    let changed = run(&stage, "retro", &[], &["--json", "--app", &app]).wait();
     let report: serde_json::Value = serde_json::from_str(&changed.stdout).unwrap();
     assert_eq!(report["counts"]["let_go"], 0, "{report:#}");
     assert_eq!(report["counts"]["responses_changed"], 0, "{report:#}");

@@ -59,6 +59,7 @@ mod retro_services;
 mod roles;
 mod see;
 mod share;
+mod shown;
 mod sides;
 mod standby;
 mod standby_check;

@@ -13,6 +13,14 @@
 //!   pread  at CLOCK      what it reads of the wall clock next, in nanoseconds since 1970;
 //!                        likewise
 //!   pread  at IN_HAND    the request for which this thread hands work to another one
+//!   pread  at PUTS       the number of what a request puts into a cache: its number, and hashes of
+//!                        the cache and of the key. In a replay 0 if it did not do so originally
+//!   pwrite at SEEN       what it saw there, behind the same: see `shown`
+//!   pread  at SEEN       in a replay: what it saw; nothing: it has not looked so often
+//!   pread  at PUT        in a replay, what stands behind the same: whether a request put it there
+//!   pwrite at GIVEN + N  this process has been given connection N by the one that accepts for it
+//!   pread  at GIVEN + N  in a replay: 1 if it is to be another process'
+//!   pwrite at PASSES_ON  this process accepts for others
 //!   pwrite at CALLER     what code draws in this thread, a hash, until nothing is told
 //!   pwrite at PYTHON     the address of the context variable in which Python has its request;
 //!                        before that 0: there is a Python
@@ -25,7 +33,8 @@ use hindcast_taplog::pins::{Caller, KEY, Reads};
 use libc::{c_int, c_long, c_void, off_t, off64_t, size_t, ssize_t};
 
 use crate::real::real;
-use crate::{pins, process, python, turns};
+use crate::shown::{self, Slot};
+use crate::{peers, pins, process, python, turns};
 
 /// Offsets that are no descriptors.
 const DRAW: i64 = 1 << 32;
@@ -33,6 +42,13 @@ const CLOCK: i64 = 2 << 32;
 const PYTHON: i64 = 3 << 32;
 const CALLER: i64 = 4 << 32;
 const IN_HAND: i64 = 5 << 32;
+const PUTS: i64 = 6 << 32;
+const SEEN: i64 = 7 << 32;
+const PUT: i64 = 8 << 32;
+const GIVEN: i64 = 9 << 32;
+const PASSES_ON: i64 = 10 << 32;
+/// Of what stands there a descriptor is the lower half.
+const DESCRIPTORS: i64 = 1 << 32;
 
 /// # Safety
 /// There is room for so many bytes.
@@ -99,6 +115,38 @@ unsafe fn numbers(bytes: *const c_void, length: size_t) -> (u64, Caller) {
     }
 }
 
+/// Of a cache: a request, a place in the cache, and what stands behind that, or 0.
+///
+/// # Safety
+/// There are so many bytes.
+unsafe fn of_cache(bytes: *const c_void, length: size_t) -> Option<(u64, Slot, i64)> {
+    let number = |at: usize| match length >= (at + 1) * size_of::<u64>() {
+        // SAFETY: as the caller promises.
+        true => Some(u64::from_le(unsafe {
+            bytes.cast::<u64>().add(at).read_unaligned()
+        })),
+        false => None,
+    };
+    let slot = Slot::new(number(1)?, number(2)?);
+    Some((number(0)?, slot, number(3).unwrap_or(0) as i64))
+}
+
+/// # Safety
+/// There are so many bytes, and room for as many.
+unsafe fn asked_of_cache(offset: i64, bytes: *mut c_void, length: size_t) -> ssize_t {
+    // SAFETY: as the caller promises.
+    let Some((request, slot, value)) = (unsafe { of_cache(bytes, length) }) else {
+        return 0;
+    };
+    let answered = match offset {
+        PUTS => shown::put(request, slot).or(Some(0)),
+        PUT => Some(i64::from(shown::is_put(slot, value))),
+        _ => shown::seen_again(request, slot),
+    };
+    // SAFETY: as the caller promises.
+    answered.map_or(0, |value| unsafe { answer(value as u64, bytes, length) })
+}
+
 /// # Safety
 /// There are so many bytes, and room for as many.
 unsafe fn asked_at(offset: i64, bytes: *mut c_void, length: size_t) -> ssize_t {
@@ -131,6 +179,11 @@ unsafe fn asked_at(offset: i64, bytes: *mut c_void, length: size_t) -> ssize_t {
                     false => 0,
                 }
             }
+            PUTS | SEEN | PUT => asked_of_cache(offset, bytes, length),
+            GIVEN..PASSES_ON => {
+                let is_anothers = peers::is_anothers(descriptor(offset % DESCRIPTORS));
+                answer(u64::from(is_anothers), bytes, length)
+            }
             IN_HAND => answer(turns::in_hand(), bytes, length),
             _ => answer(turns::read_from(descriptor(offset)), bytes, length),
         }
@@ -146,6 +199,20 @@ unsafe fn told_at(offset: i64, bytes: *const c_void, length: size_t) -> ssize_t 
             PYTHON => told(bytes, length, |variable| {
                 python::set(variable.unwrap_or(0) as usize);
             }),
+            GIVEN..PASSES_ON => {
+                peers::given(descriptor(offset % DESCRIPTORS));
+                length as ssize_t
+            }
+            PASSES_ON => {
+                peers::pass_on();
+                length as ssize_t
+            }
+            SEEN => {
+                if let Some((request, slot, value)) = of_cache(bytes, length) {
+                    shown::saw(request, slot, value);
+                }
+                length as ssize_t
+            }
             CALLER => told(bytes, length, |code| {
                 turns::set_caller(code.map(Caller::of));
             }),

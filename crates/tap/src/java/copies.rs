@@ -25,7 +25,8 @@ use libc::c_void;
 
 use super::asker::maker;
 use super::machine::{Kept, Machine, Reference, Thread, tools};
-use super::seen::{KEPT_MAX, UNKNOWN, WAIT, next_number};
+use super::seen::{KEPT_MAX, WAIT};
+use crate::shown::{UNKNOWN, next_number};
 use crate::{pins, process, turns};
 
 const SIGNAL: &CStr = c"Lreactor/core/publisher/Signal;";

@@ -23,7 +23,8 @@ use super::asker::maker_by_library;
 use super::class::code::{ALOAD_0, ALOAD_1, ALOAD_2, ARETURN, RETURN};
 use super::class::{BOUNDED, Call, Called, PUTS_LOCAL, Patch, UNBOUNDED, of_natives};
 use super::machine::{Kept, Native, Reference, Thread, tools};
-use super::seen::{Again, NOTHING, Slot, again, found, put, replays, tell, who};
+use super::seen::{Again, Slot, again, found, put, replays, tell, who};
+use crate::shown::NOTHING;
 use crate::turns;
 
 const MANUAL: &str = "com/github/benmanes/caffeine/cache/LocalManualCache";

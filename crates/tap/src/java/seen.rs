@@ -9,7 +9,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,11 +17,8 @@ use libc::{c_int, c_void};
 
 use super::asker::hash;
 use super::machine::{Kept, Reference, Thread, tools};
+use crate::shown::{NOTHING, UNKNOWN, next_number};
 use crate::{pins, process, turns};
-
-/// There was nothing; there was something of which it is not known who put it there.
-pub const NOTHING: i64 = 0;
-pub const UNKNOWN: i64 = 1;
 
 /// So many objects of caches are kept in a replay, and the latest that were put.
 pub const KEPT_MAX: usize = 1 << 16;
@@ -113,15 +109,6 @@ fn slot(thread: Thread, cache: Reference, key: Reference) -> Option<Slot> {
         }
     };
     Slot::of(thread, of_cache, key)
-}
-
-/// A number for an object: no other of this recording has it.
-pub fn next_number() -> i64 {
-    static LAST: AtomicI64 = AtomicI64::new(UNKNOWN);
-    let now = process::now() as i64;
-    let next = |last: i64| Some(now.max(last.saturating_add(1)));
-    let before = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-    now.max(before.unwrap_or(UNKNOWN).saturating_add(1))
 }
 
 pub fn replays() -> bool {

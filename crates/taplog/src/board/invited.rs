@@ -66,12 +66,14 @@ impl Invited {
         }
     }
 
-    pub fn accepted(&self, line: Line, process: u32) {
+    /// Whether it is the connection that is being made.
+    pub fn is_by(&self, line: Line) -> bool {
         let port = self.port.load(Ordering::SeqCst);
-        if port != 0
-            && port == u32::from(line.to)
-            && line.place == self.place.load(Ordering::SeqCst)
-        {
+        port != 0 && port == u32::from(line.to) && line.place == self.place.load(Ordering::SeqCst)
+    }
+
+    pub fn accepted(&self, line: Line, process: u32) {
+        if self.is_by(line) {
             self.by.store(process, Ordering::SeqCst);
         }
     }
