@@ -53,6 +53,10 @@ impl Outbound {
         }
     }
 
+    pub fn peer(&self) -> &str {
+        &self.peer
+    }
+
     /// From here on, bytes are what the service encrypts.
     pub fn encrypted(&mut self) {
         self.encrypted = true;

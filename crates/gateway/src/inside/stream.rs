@@ -146,6 +146,11 @@ impl Stream {
         }
     }
 
+    /// Whether the service has opened it to this address.
+    pub fn calls(&self, address: &[u8]) -> bool {
+        matches!(&self.carries, Carries::Outbound(outbound) if outbound.peer().as_bytes() == address)
+    }
+
     /// What it carries is known otherwise.
     pub fn ignore(&mut self) {
         self.carries = Carries::Other;

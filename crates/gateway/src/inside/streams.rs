@@ -153,15 +153,15 @@ impl Streams {
         if what == What::Closed {
             return self.let_go(stream, program, at);
         }
+        if let What::Opened(How::Accepted, own, _) = what {
+            self.listens(own);
+        }
         let host = &mut self.host;
         let one = self.streams.entry(stream).or_insert_with(Stream::new);
         one.held_by(program);
         match what {
             What::Opened(How::Accepted, own, peer) => {
                 one.accepted(own, peer, pid);
-                if !self.own.contains(own) {
-                    self.own.insert(own.to_vec());
-                }
             }
             // What the service asks of itself is seen at the other end.
             What::Opened(How::Connected, peer, _) if self.own.contains(peer) => one.ignore(),
@@ -177,6 +177,16 @@ impl Streams {
                 one.lost(host, at);
                 self.missed_at(at);
             }
+        }
+    }
+
+    /// The service listens there, as it has accepted a connection. Who connected before that is
+    /// told is the service itself, too.
+    fn listens(&mut self, own: &[u8]) {
+        if !self.own.contains(own) {
+            self.own.insert(own.to_vec());
+            let all = self.streams.values_mut();
+            all.filter(|one| one.calls(own)).for_each(Stream::ignore);
         }
     }
 

@@ -374,6 +374,35 @@ fn what_a_service_asks_of_itself_is_a_part_of_the_request() {
     stage.finish();
 }
 
+/// Who connects first is told of before it is known that the service listens there.
+#[test]
+fn what_a_service_asks_of_itself_is_no_call_of_another_also_the_first_time() {
+    let mut stage = Stage::new();
+    let turn = |stream, request| Told::Turn { stream, request };
+    let opened = |stream, how, local, peer| Told::Opened {
+        stream,
+        how,
+        local,
+        peer,
+    };
+    stage.accepted(1);
+    stage.told(turn(1, 5));
+    stage.read(1, b"GET / HTTP/1.1\r\n\r\n");
+    let own = b"unix:/run/own.sock";
+    stage.told(opened(2, How::Connected, own, own));
+    stage.told(opened(3, How::Connected, b"", b"127.0.0.1:6379"));
+    stage.told(opened(4, How::Accepted, own, b""));
+    for stream in [2, 3] {
+        stage.told(turn(stream, 5));
+        stage.wrote(stream, b"*1\r\n$4\r\nPING\r\n");
+        stage.read(stream, b"+PONG\r\n");
+    }
+    stage.wrote(1, b"HTTP/1.1 204 No\r\n\r\n");
+    let requests = stage.collected.requests.lock().unwrap();
+    let calls: Vec<_> = requests[0].calls.iter().map(|call| &call.peer).collect();
+    assert_eq!(calls, ["127.0.0.1:6379"]);
+}
+
 #[test]
 fn closed_by_a_parent_and_served_by_a_child() {
     let mut stage = Stage::new();
