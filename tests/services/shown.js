@@ -5,7 +5,7 @@
 //
 // POST /NAME adds a note, and answers how often that one came to this process. GET /list answers the notes as they are kept; what is not fresh is
 // answered, and is read again behind that. GET /page is sent in the next turn of the loop, with the list if it is there by then, as
-// a page that is rendered. GET /together answers all who come while it is made.
+// a page that is rendered. GET /together answers all who come while it is made. GET /kept/WAY answers the notes as a package keeps them.
 "use strict";
 const cluster = require("node:cluster");
 if ("CLUSTER" in process.env && cluster.isPrimary) {
@@ -14,7 +14,10 @@ if ("CLUSTER" in process.env && cluster.isPrimary) {
     return;
 }
 const express = require("express");
+const { Keyv } = require("keyv");
+const { LRUCache } = require("lru-cache");
 const { Batcher, IncrementalCache } = require("next/dist/caches.js");
+const NodeCache = require("node-cache");
 const { Pool } = require("pg");
 
 const pool = new Pool({ connectionString: process.env.DATABASE_URL, max: 20 });
@@ -25,11 +28,37 @@ const batcher = new Batcher();
 const FETCH = { kind: "FETCH", revalidate: Number(process.env.FOR) };
 const came = new Map();
 
-async function read() {
+async function count() {
     const { rows } = await pool.query("SELECT count(*)::int AS notes, now() AS at FROM note");
-    await cache.set("list", { kind: "FETCH", data: rows[0] }, { fetchCache: true });
     return rows[0];
 }
+
+async function read() {
+    const data = await count();
+    await cache.set("list", { kind: "FETCH", data }, { fetchCache: true });
+    return data;
+}
+
+const ttl = FETCH.revalidate;
+const lru = new LRUCache({ max: 10, ttl });
+const fetched = new LRUCache({ max: 10, ttl, fetchMethod: count });
+const copied = new NodeCache({ stdTTL: ttl / 1000 });
+const written = new Keyv({ ttl });
+
+async function filled(cache) {
+    const kept = await cache.get("notes");
+    if (kept) return kept;
+    const made = await count();
+    await cache.set("notes", made);
+    return made;
+}
+
+const ways = {
+    lru: () => filled(lru),
+    fetched: () => fetched.fetch("notes"),
+    copied: () => filled(copied),
+    written: () => filled(written),
+};
 
 async function list() {
     const entry = await cache.get("list", FETCH);
@@ -53,6 +82,8 @@ app.get("/page", async (_, response) => {
     setImmediate(() => response.json(part));
 });
 
+app.get("/kept/:way", async ({ params: { way } }, response) => response.json(await ways[way]()));
+
 app.get("/together", async (_, response) => {
     response.json(await batcher.batch("report", async () => {
         const { rows } = await pool.query("SELECT count(*)::int AS notes, now() AS at FROM note, pg_sleep(0.02)");
@@ -61,4 +92,5 @@ app.get("/together", async (_, response) => {
 });
 
 const server = app.listen(Number(process.argv[2]), "127.0.0.1");
-process.on("SIGINT", () => server.close(() => process.exit()));
+// What is read behind an answer comes to its end.
+process.on("SIGINT", () => server.close(() => pool.end().then(() => process.exit())));

@@ -58,6 +58,7 @@ const SHIMS: [Shim; 4] = [
         files: &[
             shim!("node.cjs"),
             shim!("node_cluster.cjs"),
+            shim!("node_kept.cjs"),
             shim!("node_messages.cjs"),
             shim!("node_caches.cjs"),
             shim!("node_calls.cjs"),

@@ -5,6 +5,9 @@
 //! answered, before it arrived, to the same client. A client is known by its cookies: by those that
 //! it sent, and those that it was given. Also by values that look drawn (`learned`).
 //!
+//! Likewise what a request sees in a cache another one has put there: it gives
+//! that, and who sees it carries it.
+//!
 //! That makes no request wait for one behind it in the line: what was answered before another
 //! arrived has first used the database before the other did.
 
@@ -12,6 +15,7 @@ use std::collections::{HashMap, HashSet};
 
 use hindcast_model::Micros;
 use hindcast_order::Request;
+use hindcast_taplog::pins::{Number, mixed};
 
 /// Shorter values are settings, which many clients have in common.
 const IDENTITY: usize = 12;
@@ -75,6 +79,14 @@ impl Clients {
     }
 }
 
+/// Hashes of what a request has put into caches, or has seen there.
+pub fn cached(numbers: &[Number], is_seen: bool) -> impl Iterator<Item = u64> + '_ {
+    /// No hash of a text begins so.
+    const OBJECT: u64 = 0x63ac_6865;
+    let own = numbers.iter().filter(move |one| one.is_seen() == is_seen);
+    own.filter_map(|one| Some(mixed(OBJECT, one.object()? as u64)))
+}
+
 /// Cookies, each with its name, that say who a client is.
 pub(crate) fn identities(headers: &Headers) -> impl Iterator<Item = &[u8]> {
     headers.iter().flat_map(|(name, value)| {
@@ -94,6 +106,8 @@ pub(crate) fn identities(headers: &Headers) -> impl Iterator<Item = &[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use hindcast_taplog::pins::{Caller, Place, Series};
+
     use super::*;
 
     fn headers(name: &str, value: &str) -> Vec<(String, Vec<u8>)> {
@@ -123,6 +137,32 @@ mod tests {
         let session = "SESSION=0123456789abcdef";
         assert!(waits(session, "", 10, session));
         assert!(!waits("theme=dark", "", 10, "theme=dark"));
+    }
+
+    #[test]
+    fn who_saw_what_another_put_into_a_cache_waits_for_that() {
+        let number = |value, asks| Number {
+            series: Series {
+                of: Caller(1),
+                numbers: Place(2),
+            },
+            value,
+            asks,
+        };
+        let mut clients = Clients::default();
+        let put = cached(&[number(4711, 0), number(7, Number::SEEN)], false).collect();
+        clients.sent(Request(0), &[], 10, (&[], put));
+        let waits = |arrived, value| {
+            let seen = cached(&[number(value, Number::SEEN)], true).collect();
+            clients.must_wait(arrived, &[], &seen)
+        };
+        assert!(waits(10, 4711));
+        // Beside that it was told that it was stale.
+        assert!(waits(10, 1 << 58 | 4711));
+        // It was put there by one that was not answered yet, or by nobody who is known.
+        assert!(!waits(9 - NOTED_LATER, 4711));
+        assert!(!waits(10, 7));
+        assert!(!waits(10, 0));
     }
 
     #[test]

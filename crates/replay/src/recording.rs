@@ -366,6 +366,11 @@ impl Recording {
         own.copied().chain(late.copied().filter_map(Number::of))
     }
 
+    /// What a request was given of these, up to its answer.
+    pub fn numbers_of(&self, request: Request) -> &[Number] {
+        &self.request(request).numbers
+    }
+
     pub fn request(&self, request: Request) -> &RecordedRequest {
         &self.requests[request.index()]
     }

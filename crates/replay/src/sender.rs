@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::cgi;
-use crate::clients::Clients;
+use crate::clients::{Clients, cached};
 use crate::compare::{Compare, Seen};
 use crate::connect::Client;
 use crate::doors::{Door, Doors};
@@ -304,7 +304,9 @@ impl<'a> Sending<'a> {
             trace::Response::Answered { headers, .. } => headers,
             _ => &[],
         };
-        let given = (given, learned::given(&full.request.response));
+        let mut values = learned::given(&full.request.response);
+        values.extend(cached(self.recording.numbers_of(request), false));
+        let given = (given, values);
         let headers = &full.request.headers;
         self.clients.sent(request, headers, recorded.ended, given);
         if company == Company::None {
@@ -503,8 +505,10 @@ impl Reader {
         while !self.early.contains_key(&wanted)
             && let Some(request) = self.incoming.recv().await
         {
-            let read = request?;
+            let mut read = request?;
             if let Some(number) = self.recording.find(read.request.id) {
+                let seen = cached(self.recording.numbers_of(number), true);
+                read.carried.extend(seen);
                 self.early.insert(number, read);
             }
         }

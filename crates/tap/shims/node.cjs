@@ -36,6 +36,7 @@
     const queries = require("./node_queries.cjs");
     const calls = require("./node_calls.cjs");
     const caches = require("./node_caches.cjs");
+    const kept = require("./node_kept.cjs");
     const next = require("./node_next.cjs");
     require("./node_cluster.cjs").begin(connections > 0);
     queries.find(storage);
@@ -73,7 +74,11 @@
             fs.writeSync(RESERVED, bytes, 0, 8, null);
         }
         const turn = turnOf(request && request.socket, response);
-        return storage.run(turn, () => Reflect.apply(emitOfServer, this, arguments));
+        const emits = () => storage.run(turn, () => Reflect.apply(emitOfServer, this, arguments));
+        const next = event === "request" && caches.seesNext(turn);
+        if (!next) return emits();
+        next.then(emits);
+        return true;
     };
 
     function turnOf(socket, response) {
@@ -204,17 +209,37 @@
     // What a socket is answered runs for nobody: not for who made the connection. The connections of
     // `pg` are one request's at a time, for which its callbacks run.
     const emitOfSocket = Socket.prototype.emit;
-    Socket.prototype.emit = function emit(event, chunk) {
+    const BACK = Symbol("hindcast kept back");
+    Socket.prototype.emit = function emit(event) {
         if (this._server) return Reflect.apply(emitOfSocket, this, arguments);
+        const emits = () => emitFor(this, arguments);
+        if (this[BACK]) {
+            this[BACK].push(emits);
+            return true;
+        }
         const wire = this[WIRE];
+        const next = event === "data" && wire && this[BOUND] && wire.begun && caches.seesNext(wire.owner);
+        if (!next) return emits();
+        this[BACK] = [emits];
+        next.then(() => {
+            const all = this[BACK];
+            this[BACK] = undefined;
+            all.forEach(one => one());
+        });
+        return true;
+    };
+
+    function emitFor(socket, all) {
+        const [event, chunk] = all;
+        const wire = socket[WIRE];
         if (event === "close" && wire instanceof queries.Pipeline) wire.ends();
         const answers = wire && event === "data" && Buffer.isBuffer(chunk);
         // What a login to the database draws is not the request's.
-        const turn = answers && this[BOUND] && wire.begun ? wire.owner : undefined;
+        const turn = answers && socket[BOUND] && wire.begun ? wire.owner : undefined;
         if (answers) wire.reads(chunk);
-        else if (this[COMMANDS] && event === "data") this[COMMANDS].reads(toBuffer(chunk));
-        return storage.run(turn, () => Reflect.apply(emitOfSocket, this, arguments));
-    };
+        else if (socket[COMMANDS] && event === "data") socket[COMMANDS].reads(toBuffer(chunk));
+        return storage.run(turn, () => Reflect.apply(emitOfSocket, socket, all));
+    }
 
     // `pg`: who waits for a connection, or in a connection's queue, keeps its context.
     function bindCallback(prototype, name, and) {
@@ -321,6 +346,7 @@
         if (typeof request !== "string") return loaded;
         pin.loaded(request, loaded);
         calls.loaded(request, loaded, storage);
+        kept.loaded(request, loaded);
         return loaded;
     };
 })();

@@ -10,6 +10,9 @@
 // Who may wait does so for what is not there yet, if a request of the recording puts it there. Originally
 // it was there at once. So the request's timers stand still meanwhile: a page that is rendered would else
 // be sent without the part that waits.
+//
+// Who looks and cannot wait is kept back before: what a request is told by its database, and the request
+// itself, come when what it sees next is there.
 "use strict";
 const { AsyncResource } = require("async_hooks");
 const fs = require("fs");
@@ -17,17 +20,21 @@ const timers = require("timers");
 const { replace } = require("./node_pins.cjs");
 
 const RESERVED = 0x48494e44;
-const [PUTS, SEEN, PUT] = [6, 7, 8].map(place => place * 2 ** 32);
+const [PUTS, SEEN, PUT, SEES_NEXT] = [6, 7, 8, 11].map(place => place * 2 ** 32);
 const NUMBER = 8;
 // There was nothing; there was something, and it is not known who put it there.
 const NOTHING = 0n;
 const UNKNOWN = 1n;
-// What a look tells beside the number.
-const MORE_BITS = 2n;
+// Above so many bits of a number stands what else a look tells.
+const NUMBER_BITS = 58n;
 // So many things are known by their numbers, the latest that were put.
 const KEPT_MAX = 1 << 16;
+// So often a request looks into a cache and it is told.
+const LOOKS_MAX = 1000;
 // So long one is waited for, and once. Changed code may not put it there.
 const WAIT = 5000;
+// So long somebody is kept back for it, once. It may be put there by who waits for this one.
+const KEPT_BACK = 300;
 
 const asked = Buffer.alloc(4 * NUMBER);
 const kept = new Map();
@@ -61,6 +68,7 @@ class Cache {
         this.latest = new Map();
         this.numbers = new WeakMap();
         this.awaited = new WeakMap();
+        this.looks = new WeakMap();
     }
 
     // The request at work puts something there. `by` is an object that stands for it, if there is one.
@@ -72,7 +80,7 @@ class Cache {
             return;
         }
         if (by !== null && typeof by === "object") this.numbers.set(by, number);
-        else remember(this.latest, key, number);
+        remember(this.latest, key, number);
     }
 
     #number(turn, key) {
@@ -86,9 +94,13 @@ class Cache {
 
     // While recording: the request at work is to put something there, maybe behind its answer and behind all
     // else that it does. Then nothing more is told of it, so its number is told now.
+    // Returns it.
     willPut(key) {
         const turn = current();
-        if (turn) this.#awaited(turn).set(key, this.#number(turn, key));
+        if (!turn) return UNKNOWN;
+        const number = this.#number(turn, key);
+        this.#awaited(turn).set(key, number);
+        return number;
     }
 
     // Numbers of what a request is to put there, by key.
@@ -97,18 +109,31 @@ class Cache {
         return this.awaited.get(turn);
     }
 
-    // Of what is there: who put it there.
+    // Of what is there: who put it there. What is known by itself no longer, since a cache gives copies, is
+    // what was put there last.
     numberOf(key, by) {
-        const known = by !== null && typeof by === "object" ? this.numbers.get(by) : this.latest.get(key);
-        return known || UNKNOWN;
+        const known = by !== null && typeof by === "object" && this.numbers.get(by);
+        return known || this.latest.get(key) || UNKNOWN;
+    }
+
+    // What has this number, in an array, if it is there.
+    kept(number) {
+        return kept.has(number) ? [kept.get(number)] : undefined;
     }
 
     // While recording: the request at work saw what has this number. `more` is a small number.
     saw(key, number, more = 0) {
         const turn = current();
-        if (!turn) return;
-        writes(turn, this.name, hash(key), (number << MORE_BITS) | BigInt(more));
+        if (!turn || !this.#isTold(turn)) return;
+        writes(turn, this.name, hash(key), number | (BigInt(more) << NUMBER_BITS));
         fs.writeSync(RESERVED, asked, 0, asked.length, SEEN);
+    }
+
+    // Some programs look without end.
+    #isTold(turn) {
+        const looks = (this.looks.get(turn) || 0) + 1;
+        this.looks.set(turn, looks);
+        return looks <= LOOKS_MAX;
     }
 
     // In a replay: what it saw, and what was told beside that; `undefined`: it did not look so often.
@@ -118,7 +143,7 @@ class Cache {
         writes(turn, this.name, hash(key), 0n);
         const told = asks(SEEN);
         if (told === undefined) return undefined;
-        return { number: told >> MORE_BITS, more: Number(told & ((1n << MORE_BITS) - 1n)) };
+        return { number: BigInt.asUintN(Number(NUMBER_BITS), told), more: Number(told >> NUMBER_BITS) };
     }
 
     // What has this number, in an array; `undefined`: it is not there, and does not come. `stands`: it
@@ -136,16 +161,26 @@ class Cache {
     }
 }
 
-function come(number) {
+function come(number, patience = WAIT, inVain = missed) {
     return new Promise(resolve => {
         const all = waiting.get(number) || [];
         waiting.set(number, [...all, resolve]);
         const misses = () => {
-            if (!kept.has(number)) missed.add(number);
+            if (!kept.has(number)) inVain.add(number);
             resolve(undefined);
         };
-        realTimeout(misses, WAIT).unref();
+        realTimeout(misses, patience).unref();
     });
+}
+
+// A promise of what a request sees next, or of its not coming; `undefined`: nothing is waited for.
+const late = new Set();
+function seesNext(turn) {
+    if (!replays || !turn) return undefined;
+    asked.writeBigUInt64LE(turn.number);
+    const number = fs.readSync(RESERVED, asked, 0, NUMBER, SEES_NEXT) === NUMBER && asked.readBigInt64LE();
+    const isAwaited = number > UNKNOWN && !kept.has(number) && !missed.has(number) && !late.has(number);
+    return isAwaited ? come(number, KEPT_BACK, late) : undefined;
 }
 
 // A request whose timers stand still, by its turn.
@@ -209,4 +244,5 @@ module.exports = {
         if (replays) holdTimers();
     },
     replays: () => replays,
+    seesNext,
 };

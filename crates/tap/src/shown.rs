@@ -82,3 +82,11 @@ pub fn seen_again(request: u64, slot: Slot) -> Option<i64> {
 pub fn is_put(slot: Slot, value: i64) -> bool {
     pins::is_given_away(slot.series(false), value)
 }
+
+/// In a replay: the number of what a request sees next, in whatever cache; 0 if that is nothing, or
+/// is not known.
+pub fn sees_next(request: u64) -> i64 {
+    let board = process::board().filter(|board| board.replays());
+    let next = board.and_then(|board| board.pins().sees_next(request));
+    next.unwrap_or(NOTHING)
+}

@@ -18,6 +18,7 @@
 //!   pwrite at SEEN       what it saw there, behind the same: see `shown`
 //!   pread  at SEEN       in a replay: what it saw; nothing: it has not looked so often
 //!   pread  at PUT        in a replay, what stands behind the same: whether a request put it there
+//!   pread  at SEES_NEXT  in a replay: the number of what a request sees in a cache next, or 0
 //!   pwrite at GIVEN + N  this process has been given connection N by the one that accepts for it
 //!   pread  at GIVEN + N  in a replay: 1 if it is to be another process'
 //!   pwrite at PASSES_ON  this process accepts for others
@@ -47,6 +48,7 @@ const SEEN: i64 = 7 << 32;
 const PUT: i64 = 8 << 32;
 const GIVEN: i64 = 9 << 32;
 const PASSES_ON: i64 = 10 << 32;
+const SEES_NEXT: i64 = 11 << 32;
 /// Of what stands there a descriptor is the lower half.
 const DESCRIPTORS: i64 = 1 << 32;
 
@@ -153,7 +155,7 @@ unsafe fn asked_at(offset: i64, bytes: *mut c_void, length: size_t) -> ssize_t {
     // SAFETY: as the caller promises.
     unsafe {
         match offset {
-            DRAW | CLOCK if length < size_of::<u64>() => 0,
+            DRAW | CLOCK | SEES_NEXT if length < size_of::<u64>() => 0,
             DRAW => {
                 let (request, caller) = numbers(bytes, length);
                 let bytes = bytes.cast();
@@ -178,6 +180,10 @@ unsafe fn asked_at(offset: i64, bytes: *mut c_void, length: size_t) -> ssize_t {
                     }
                     false => 0,
                 }
+            }
+            SEES_NEXT => {
+                let (request, _) = numbers(bytes, length);
+                answer(shown::sees_next(request) as u64, bytes, length)
             }
             PUTS | SEEN | PUT => asked_of_cache(offset, bytes, length),
             GIVEN..PASSES_ON => {

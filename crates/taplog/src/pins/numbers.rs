@@ -44,6 +44,22 @@ pub(super) fn is_number(reading: i64) -> bool {
 impl Number {
     /// It is another request's, and was seen.
     pub const SEEN: u8 = 3;
+    /// Above so many bits of the value stands what else was told of what was seen.
+    const OBJECT_BITS: u32 = 58;
+
+    /// The number of an object in a cache, if it may be one. Zero is nothing, and one is an object
+    /// of which it is not known who put it there.
+    pub fn object(self) -> Option<i64> {
+        let number = match self.asks {
+            Self::SEEN => self.value & ((1 << Self::OBJECT_BITS) - 1),
+            _ => self.value,
+        };
+        (number > 1).then_some(number)
+    }
+
+    pub fn is_seen(self) -> bool {
+        self.asks == Self::SEEN
+    }
 
     /// `None`: it is too large, or below zero, or the database was asked too often.
     pub fn reading(self) -> Option<Reading> {
@@ -109,12 +125,27 @@ impl Given {
 impl Pins {
     /// A request of the recording was given this number. False: there is no room to know it.
     pub fn was_given(&self, number: Number) -> bool {
-        number.asks == Number::SEEN || self.numbers.put(number.series.of, number.value)
+        number.is_seen() || self.numbers.put(number.series.of, number.value)
     }
 
     /// Whether some request of the recording was given this number.
     pub fn is_given_away(&self, series: Series, value: i64) -> bool {
         self.numbers.has(series.of, value)
+    }
+
+    /// The number of the object that a replayed request sees next in a cache; `None`: it sees none,
+    /// or it is not known which.
+    pub fn sees_next(&self, request: u64) -> Option<i64> {
+        let scripted = self.scripted(self.pinned(request)?);
+        let seen = |at: usize| {
+            let time = scripted.kept.times[scripted.kept_at(at)].load(Ordering::Relaxed);
+            let reading = Reading {
+                time,
+                ..Reading::default()
+            };
+            Number::of(reading).filter(|number| number.is_seen() && !scripted.is_given(at))
+        };
+        (0..scripted.count()).find_map(seen)?.object()
     }
 
     /// What a replayed request was given next of this series; `None`: it was given no more.
@@ -221,6 +252,31 @@ mod tests {
         assert_eq!(again(2, NOTES), None);
         // Of no request, and of one that was not sent.
         assert_eq!((again(0, NOTES), again(3, NOTES)), (None, None));
+    }
+
+    #[test]
+    fn what_a_request_sees_next_is_what_it_saw_first_of_all_that_it_has_not_seen_again() {
+        let pins = pins();
+        let all = [
+            number(NOTES, 4711, 0),
+            number(NOTES, 4712, Number::SEEN),
+            number(MARKS, 1 << Number::OBJECT_BITS | 4713, Number::SEEN),
+            number(MARKS, 0, Number::SEEN),
+            number(MARKS, 4714, Number::SEEN),
+        ];
+        begin(&pins, 1, &all.map(|one| one.reading().unwrap()));
+        assert_eq!(pins.sees_next(1), Some(4712));
+        pins.number_again(1, NOTES);
+        pins.number_again(1, NOTES);
+        assert_eq!(pins.sees_next(1), Some(4713));
+        pins.number_again(1, MARKS);
+        // There is nothing.
+        assert_eq!(pins.sees_next(1), None);
+        pins.number_again(1, MARKS);
+        assert_eq!(pins.sees_next(1), Some(4714));
+        pins.number_again(1, MARKS);
+        assert_eq!(pins.sees_next(1), None);
+        assert_eq!(pins.sees_next(2), None);
     }
 
     #[test]
