@@ -8,7 +8,7 @@ OPTIONS /, which rolls back. PATCH /N locks counter N, which stays as it is, and
 those that lock it. LINK /N refers to it and has counter N count all that do, UNLINK /N counts them in a statement of its own, BOTH /N
 does the two in one text. MOVE /N locks counter
 N and then the other one of 0 and 1, which ends in a deadlock where both come at a time; it says whether it was made to fail. VIEW / says in
-which order the counters lie. RAISE / locks the lowest counter and adds one to it, NOTE /N has a trigger do so with N. TURN /N
+which order the counters lie, BROWSE / by a cursor that outlives its transaction. RAISE / locks the lowest counter and adds one to it, NOTE /N has a trigger do so with N. TURN /N
 takes an advisory lock and appends an entry to counter N, TAKE / adds one to the first counter that nobody has locked. Answers say what each statement saw.
 """
 
@@ -123,6 +123,16 @@ def add_to_lowest(connection):
     return [0, added * 10 + lowest, 0]
 
 
+def lie(rows):
+    return [0, int("1" + "".join(str(row[0]) for row in rows)), 0]
+
+
+def browse(connection):
+    with connection.cursor(name="counters", withhold=True) as cursor:
+        cursor.execute("SELECT id FROM counter")
+        return lie(cursor)
+
+
 def look(connection, rolls_back=False):
     with connection.transaction(force_rollback=rolls_back):
         return [one(connection, SUM), 0, one(connection, SUM)]
@@ -159,7 +169,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(connected(lambda c: both(c, int(self.path[1:]))))
 
     def do_VIEW(self):
-        self.answer(connected(lambda c: [0, int("1" + "".join(str(row[0]) for row in c.execute("SELECT id FROM counter"))), 0]))
+        self.answer(connected(lambda c: lie(c.execute("SELECT id FROM counter"))))
+
+    def do_BROWSE(self):
+        self.answer(connected(browse))
 
     def do_MOVE(self):
         self.answer(connected(lambda c: move(c, int(self.path[1:]))))

@@ -10,6 +10,7 @@ use hindcast_taplog::board::Line;
 use hindcast_trace::{Isolation, RequestId};
 use hindcast_wire::Wires;
 use hindcast_wire::frame::Frame;
+use hindcast_wire::row_order::RowOrder;
 use hindcast_wire::sql::ScriptCache;
 
 use crate::hold::{
@@ -46,6 +47,9 @@ impl Context for ServiceContext {
     }
     fn recorded_answers(&self, tx: Tx) -> Result<Option<Answered>, Unreadable> {
         self.shared.recorded_answers(tx)
+    }
+    fn fetched(&self, tx: Tx) -> Result<Vec<RowOrder>, Unreadable> {
+        self.shared.fetched(tx)
     }
     fn turn(&self) -> Option<RequestId> {
         let (turns, line) = self.turns.as_ref()?;

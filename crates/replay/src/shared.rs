@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hindcast_order::{Request, Tx};
 use hindcast_trace::{Drawn, ShapeId};
+use hindcast_wire::row_order::RowOrder;
 use hindcast_wire::sql::ScriptCache;
 
 use crate::coordinator::Coordinator;
@@ -109,6 +110,16 @@ impl Shared {
     /// Reads what only some transactions have. If that fails the run is over.
     pub fn extras(&self, tx: Tx) -> Result<Extras, Unreadable> {
         self.readable(self.recording.extras(tx))
+    }
+
+    /// In which orders rows came that were read behind this transaction, from its cursors.
+    pub fn fetched(&self, tx: Tx) -> Result<Vec<RowOrder>, Unreadable> {
+        let behind = self.monitor.with(|coordinator| coordinator.reads_on(tx));
+        let mut orders = Vec::new();
+        for tx in behind {
+            orders.extend(RowOrder::all(&self.extras(tx)?.row_order));
+        }
+        Ok(orders)
     }
 
     /// What the client of a ghost sent.

@@ -651,6 +651,17 @@ fn rows_come_in_the_order_in_which_they_came() {
     counters("rows", requests);
 }
 
+/// Django reads the choices of a form so: the statements that read are transactions by themselves,
+/// and stand for none that is looked for.
+#[test]
+fn rows_of_a_cursor_that_outlives_its_transaction_come_in_the_order_in_which_they_came() {
+    let requests = |round: usize, number: usize| match (round + number) % 3 {
+        0 => ("BROWSE", "/".to_owned()),
+        _ => ("LINK", format!("/{}", (round + 3 * number) % 4)),
+    };
+    counters("browsed", requests);
+}
+
 /// Whoever waits first looks first whether each waits for the other. Changed code has the other one
 /// wait first.
 #[test]

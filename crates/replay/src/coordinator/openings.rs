@@ -24,6 +24,22 @@ impl Coordinator {
         self.openings = Some(openings);
     }
 
+    /// What came unnoticed right behind this transaction, on its session: if it has declared a
+    /// cursor, what reads from that.
+    pub fn reads_on(&self, tx: Tx) -> Vec<Tx> {
+        let recorded = self.recording.transaction(tx);
+        let Some((request, _)) = recorded.request else {
+            return Vec::new();
+        };
+        let own = self.recording.own(request).iter().copied();
+        let session = |tx: Tx| self.recording.transaction(tx).session;
+        let behind = own.skip_while(|&one| one != tx).skip(1);
+        let behind = behind.filter(|&one| session(one) == recorded.session);
+        behind
+            .take_while(|&one| self.comes_unnoticed(one))
+            .collect()
+    }
+
     /// Whether a request may be sent: see [`Openings::may_begin`].
     pub fn may_go_on(&self, request: Request) -> bool {
         self.may_begin_next(request, i64::MIN)

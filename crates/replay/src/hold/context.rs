@@ -6,6 +6,7 @@ use hindcast_model::Traceparent;
 use hindcast_order::Tx;
 use hindcast_trace::RequestId;
 use hindcast_wire::frame::Frame;
+use hindcast_wire::row_order::RowOrder;
 use hindcast_wire::sql::ScriptCache;
 
 use super::Unreadable;
@@ -21,6 +22,11 @@ pub trait Context {
     fn pins(&self, tx: Tx) -> Result<Pins, Unreadable>;
     /// What the server answered originally; `None` if that was not kept.
     fn recorded_answers(&self, tx: Tx) -> Result<Option<Answered>, Unreadable>;
+    /// In which orders rows came that were read behind this transaction, from a cursor that it had
+    /// declared.
+    fn fetched(&self, _tx: Tx) -> Result<Vec<RowOrder>, Unreadable> {
+        Ok(Vec::new())
+    }
     /// The request on whose behalf the service has sent what it sent, if its tap tells.
     fn turn(&self) -> Option<RequestId>;
     /// The request in flight, if there is exactly one.

@@ -81,6 +81,12 @@ impl Holder {
             cx.entered(Some(claim));
         }
         let served = self.enter_as(claim, opening, statements, cx, plan)?;
+        if let Claim::Run(tx) = claim
+            && declares(opening)
+        {
+            let orders = cx.fetched(tx)?;
+            self.fetched.declared(orders);
+        }
         if let Some(tx) = like.flatten() {
             self.follow_ghost(tx, opening, cx)?;
         }
@@ -263,6 +269,13 @@ impl Holder {
         }
         Ok(None)
     }
+}
+
+/// Whether it declares a cursor.
+fn declares(statement: &Statement) -> bool {
+    const DECLARE: &str = "declare ";
+    let begins = statement.fingerprint.text.get(..DECLARE.len());
+    begins.is_some_and(|begins| begins.eq_ignore_ascii_case(DECLARE))
 }
 
 /// One of these statements takes the transaction's snapshot.

@@ -67,6 +67,7 @@ use names::Names;
 use own::{Outcome, Own, OwnStatements};
 pub use pins::Pins;
 use plan::{Plan, Step};
+use rows::Fetched;
 pub use sent::{Inserted, SentAll, SentOpening};
 pub use served::Answered;
 use served::Served;
@@ -187,6 +188,7 @@ pub struct Holder {
     /// The ghost that the next batch waits for, or has waited for.
     awaited: Option<Tx>,
     withheld: Withheld,
+    fetched: Fetched,
 }
 
 /// Whether more can be done now.
@@ -216,6 +218,7 @@ impl Holder {
             asked: None,
             awaited: None,
             withheld: Withheld::default(),
+            fetched: Fetched::default(),
         }
     }
 
