@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use hindcast_pg::DatabaseUrl;
 use hindcast_replay::ready::Ready;
 use hindcast_trace::{Location, RequestId};
 
@@ -147,6 +148,10 @@ pub struct RecordArgs {
     /// recording, that pg_dump makes while the service goes on
     #[arg(long, value_name = "TIME", value_parser = standby::span)]
     pub base_every: Option<Duration>,
+    /// Read the rows of these bases from a backup that `hindcast standby` keeps of the database,
+    /// which then only gives a snapshot and its schema
+    #[arg(long, value_name = "URL", requires = "base_every")]
+    pub base_from: Option<DatabaseUrl>,
     /// Raise sessions that do not choose, where their default is weaker. The service must then
     /// retry transactions that fail with SQLSTATE 40001
     #[arg(long, value_enum, value_name = "LEVEL")]

@@ -5,6 +5,8 @@
 //!   roles.sql        the roles of its server, without passwords
 //!   objects.txt      oid and name of tables and sequences, one a line: recordings name them by oid
 //!   hindcast.conf    settings of the server that decide how values look
+//!   rows.dump        rows of tables that were read elsewhere, from a backup that showed the same
+//!   sequences.sql    with that: the values of sequences then
 //! ```
 //!
 //! It is restored into a private server, so it needs no rights on any other.
@@ -27,6 +29,8 @@ use crate::server::connect;
 const DATABASE: &str = "database.dump";
 const ROLES: &str = "roles.sql";
 const OBJECTS: &str = "objects.txt";
+const ROWS: &str = "rows.dump";
+const SEQUENCES: &str = "sequences.sql";
 
 /// Which columns are left out of a dump, and what is put in the place of their texts.
 pub struct Hidden<'a> {
@@ -61,7 +65,7 @@ pub async fn dump(
     run(&client, "DROP EXTENSION IF EXISTS hindcast CASCADE").await?;
     describe(&client, folder).await?;
     client.close().await;
-    into_folder(url, None, folder).await?;
+    into_folder(url, None, &[], folder).await?;
     Ok(columns)
 }
 
@@ -77,17 +81,21 @@ async fn describe(client: &Client, folder: &Path) -> Result<(), RewindError> {
     write(&folder.join(NOTES), &settings)
 }
 
-/// As of an exported snapshot, if one is named.
+/// As of an exported snapshot, if one is named. Of some tables no rows are read.
 async fn into_folder(
     url: &DatabaseUrl,
     snapshot: Option<&str>,
+    without_rows: &[String],
     folder: &Path,
 ) -> Result<(), RewindError> {
     let (url, folder) = (url.clone(), folder.to_owned());
     let snapshot = snapshot.map(|name| format!("--snapshot={name}"));
+    let without = |table| format!("--exclude-table-data={table}");
+    let without: Vec<_> = without_rows.iter().map(without).collect();
     blocking(move || {
         let binaries = Binaries::find()?;
         let mut dumped = vec!["--format=custom", "--create", "--no-password"];
+        dumped.extend(without.iter().map(String::as_str));
         if let Some(snapshot) = &snapshot {
             // Who changes a table must not wait for us, nor others for who waits so.
             dumped.extend(["--lock-wait-timeout=2000", snapshot]);
@@ -99,12 +107,45 @@ async fn into_folder(
     .await
 }
 
+/// Rows of a dump that are read from another database, which shows the same in a snapshot.
+pub struct Elsewhere<'a> {
+    pub url: &'a DatabaseUrl,
+    /// Exported there.
+    pub snapshot: &'a str,
+    /// Whose rows are there, as SQL writes their names.
+    pub tables: &'a [String],
+    /// SQL that sets sequences to what they were then.
+    pub sequences: &'a [String],
+}
+
+impl Elsewhere<'_> {
+    async fn write(&self, folder: &Path) -> Result<(), RewindError> {
+        write(&folder.join(SEQUENCES), &self.sequences.join("\n"))?;
+        if self.tables.is_empty() {
+            return Ok(());
+        }
+        let (url, path) = (self.url.clone(), folder.join(ROWS));
+        let snapshot = format!("--snapshot={}", self.snapshot);
+        let table = |table| format!("--table={table}");
+        let tables: Vec<_> = self.tables.iter().map(table).collect();
+        blocking(move || {
+            let mut dumped = vec!["--format=custom", "--data-only", "--no-password", &snapshot];
+            dumped.extend(tables.iter().map(String::as_str));
+            into_file(&Binaries::find()?, "pg_dump", &dumped, &url, &path)
+        })
+        .await
+    }
+}
+
 /// A state of a database that is in use, held in a transaction until it is written or dropped.
 pub struct Held {
     client: Client,
     url: DatabaseUrl,
-    name: String,
+    /// For `SET TRANSACTION SNAPSHOT`.
+    pub name: String,
     pub snapshot: Snapshot,
+    /// The same as `pg_current_snapshot()` has said it.
+    pub shown: String,
     /// Somebody has a transaction in the database: a part of what it does may be in this state.
     pub in_use: bool,
 }
@@ -123,6 +164,7 @@ pub async fn hold(url: &DatabaseUrl) -> Result<Held, RewindError> {
         snapshot: snapshot
             .parse()
             .expect("Postgres writes snapshots as xmin:xmax:list"),
+        shown: snapshot.to_owned(),
         in_use: row.get(2),
         client,
     })
@@ -137,17 +179,32 @@ const EXPORT: &str = "SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_curr
 
 impl Held {
     /// Writes it into `folder`, which is made: what [`rewind`](crate::rewind) takes for a dump.
-    /// Of that, nothing is left if it fails.
-    pub async fn dump(self, folder: &Path) -> Result<(), RewindError> {
-        let done = match describe(&self.client, folder).await {
-            Ok(()) => into_folder(&self.url, Some(&self.name), folder).await,
-            Err(error) => Err(error),
-        };
+    /// Of that, nothing is left if it fails. Rows that are elsewhere are not read here.
+    pub async fn dump(
+        self,
+        folder: &Path,
+        elsewhere: Option<&Elsewhere<'_>>,
+    ) -> Result<(), RewindError> {
+        let done = self.write(folder, elsewhere).await;
         if done.is_err() {
             let _ = std::fs::remove_dir_all(folder);
         }
-        self.client.close().await;
         done
+    }
+
+    async fn write(
+        self,
+        folder: &Path,
+        elsewhere: Option<&Elsewhere<'_>>,
+    ) -> Result<(), RewindError> {
+        describe(&self.client, folder).await?;
+        let without_rows = elsewhere.map_or(&[][..], |it| it.tables);
+        into_folder(&self.url, Some(&self.name), without_rows, folder).await?;
+        self.client.close().await;
+        match elsewhere {
+            Some(elsewhere) => elsewhere.write(folder).await,
+            None => Ok(()),
+        }
     }
 
     pub async fn discard(self) {
@@ -254,18 +311,20 @@ fn start(folder: &Path, settings: &str, database: &str) -> Result<Cluster, Rewin
     cluster.socket_url("postgres").hand_to(&mut roles);
     supervised(roles)?;
     let list = cluster.folder().join("wanted.list");
-    write(&list, &wanted(&cluster, &folder.join(DATABASE))?)?;
-    let mut restore = Command::new(cluster.binaries().program("pg_restore"));
-    restore.args(["--create", "--clean", "--if-exists", "--exit-on-error"]);
-    restore.arg("--use-list").arg(&list);
-    restore.arg("--dbname=template1").arg(folder.join(DATABASE));
-    cluster.socket_url("template1").hand_to(&mut restore);
-    let output = supervised(restore)?;
-    if !output.status.success() {
-        return Err(RewindError::Dump {
-            program: "pg_restore".to_owned(),
-            output: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-        });
+    let dumped = folder.join(DATABASE);
+    write(&list, &wanted(&cluster, &dumped)?)?;
+    let make = ["--create", "--clean", "--if-exists"];
+    match folder.join(SEQUENCES).exists() {
+        false => restore_into(&cluster, "template1", &make, &list, &dumped)?,
+        true => {
+            let make = [&make[..], &["--section=pre-data"]].concat();
+            restore_into(&cluster, "template1", &make, &list, &dumped)?;
+            restore_rows(&cluster, database, folder)?;
+            let rest = ["--section=data", "--section=post-data"];
+            restore_into(&cluster, database, &rest, &list, &dumped)?;
+            let sequences = std::fs::read_to_string(folder.join(SEQUENCES));
+            cluster.sql(database, &sequences.map_err(at(folder))?)?;
+        }
     }
     // It was called as the copy that the dump was taken of.
     let found = cluster.sql(
@@ -282,19 +341,59 @@ fn start(folder: &Path, settings: &str, database: &str) -> Result<Cluster, Rewin
     Ok(cluster)
 }
 
+/// What was read elsewhere goes into the tables before they have keys and triggers.
+fn restore_rows(cluster: &Cluster, database: &str, folder: &Path) -> Result<(), RewindError> {
+    let dumped = folder.join(ROWS);
+    if !dumped.exists() {
+        return Ok(());
+    }
+    let list = cluster.folder().join("rows.list");
+    let all = listed(cluster, &dumped)?;
+    // And no sequences, which a backup does not follow.
+    let rows = all.lines().filter(|line| line.contains(" TABLE DATA "));
+    write(&list, &(rows.collect::<Vec<_>>().join("\n") + "\n"))?;
+    restore_into(cluster, database, &["--data-only"], &list, &dumped)
+}
+
+fn restore_into(
+    cluster: &Cluster,
+    database: &str,
+    arguments: &[&str],
+    list: &Path,
+    dumped: &Path,
+) -> Result<(), RewindError> {
+    let mut restore = Command::new(cluster.binaries().program("pg_restore"));
+    restore.args(arguments).arg("--exit-on-error");
+    restore.arg("--use-list").arg(list);
+    restore.arg("--dbname").arg(database).arg(dumped);
+    cluster.socket_url(database).hand_to(&mut restore);
+    let output = supervised(restore)?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(RewindError::Dump {
+            program: "pg_restore".to_owned(),
+            output: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        }),
+    }
+}
+
 /// What of a dump is restored: all but our own extension, which tells of transactions of the
 /// recorded server.
 fn wanted(cluster: &Cluster, dump: &Path) -> Result<String, RewindError> {
-    let mut program = Command::new(cluster.binaries().program("pg_restore"));
-    program.arg("--list").arg(dump).stdin(Stdio::null());
-    let output = supervised(program)?;
-    let list = String::from_utf8_lossy(&output.stdout);
+    let list = listed(cluster, dump)?;
     let is_ours = |line: &&str| {
         let mut words = line.split_whitespace();
         words.any(|word| word == "EXTENSION") && words.any(|word| word == "hindcast")
     };
     let wanted = list.lines().filter(|line| !is_ours(line));
     Ok(wanted.collect::<Vec<_>>().join("\n") + "\n")
+}
+
+fn listed(cluster: &Cluster, dump: &Path) -> Result<String, RewindError> {
+    let mut program = Command::new(cluster.binaries().program("pg_restore"));
+    program.arg("--list").arg(dump).stdin(Stdio::null());
+    let output = supervised(program)?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn into_file(

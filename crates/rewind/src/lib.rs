@@ -36,7 +36,7 @@ mod template;
 mod wal;
 
 pub use backup::{adopt_backup, take_backup};
-pub use dump::{Held, Hidden, dump, hold};
+pub use dump::{Elsewhere, Held, Hidden, dump, hold};
 pub use error::{RewindError, Session};
 pub use hindcast_pg::Lsn;
 pub use point::{Options, Point, Progress, Reached, Step};

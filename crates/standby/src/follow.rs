@@ -31,6 +31,11 @@ pub enum Event<'a> {
         relations: Vec<Arc<Relation>>,
         how: Truncate,
     },
+    /// Somebody wants the state that the log makes up to here.
+    Mark {
+        at: Lsn,
+        content: &'a [u8],
+    },
     /// Nothing for a target: a keepalive that moved the primary's end, a message of somebody else.
     Nothing,
 }
@@ -118,7 +123,7 @@ pub fn follow<L: Log, T: Target>(
     let mut place = Place::default();
     control.update(|status| status.state = State::Following);
     loop {
-        let taken = take_in(log, target, until, &mut place, &mut lag);
+        let taken = take_in(log, target, control, until, &mut place, &mut lag);
         if let Err(FollowError::Log(_)) = &taken
             && !place.inside
         {
@@ -193,6 +198,7 @@ struct Place {
 fn take_in<L: Log, T: Target>(
     log: &mut L,
     target: &mut T,
+    control: &Control,
     until: Option<Lsn>,
     place: &mut Place,
     lag: &mut LagMeter,
@@ -217,13 +223,22 @@ fn take_in<L: Log, T: Target>(
             Event::Commit(_) => place.inside = false,
             _ => {}
         }
-        hand_over(target, event).map_err(FollowError::Target)?;
+        hand_over(target, control, event).map_err(FollowError::Target)?;
     }
     Ok(())
 }
 
-fn hand_over<T: Target>(target: &mut T, event: Event<'_>) -> Result<(), T::Error> {
+fn hand_over<T: Target>(
+    target: &mut T,
+    control: &Control,
+    event: Event<'_>,
+) -> Result<(), T::Error> {
     match event {
+        Event::Mark { at, content } => {
+            let check = control.status().check;
+            let is_doubted = check.is_some_and(|check| check.is_doubtful);
+            target.mark(at, content, is_doubted)
+        }
         Event::Begin(begin) => target.begin(&begin),
         Event::Change { relation, change } => target.change(relation, &change),
         Event::Commit(commit) => target.commit(&commit),

@@ -8,7 +8,8 @@
 //! The follower is one for all targets: it decodes the log ([`pgoutput`]), feeds a
 //! [`target::Target`] in commit order ([`follow`]), and acknowledges what the target has made
 //! durable. [`backup`] is the target on another Postgres, [`promote`] makes such a backup a
-//! database of its own, and [`switchover`] lets the two change places.
+//! database of its own, and [`switchover`] lets the two change places. [`mark`] finds a moment at
+//! which both show the same.
 //!
 //! **What this crate does not do**: it writes nothing to the primary but slot and publication,
 //! unless that is to become the backup in a switchover, and it serves no reads: a backup's readers
@@ -25,6 +26,7 @@ pub mod check;
 pub mod fence;
 pub mod follow;
 pub mod initial;
+pub mod mark;
 pub mod metrics;
 pub mod pgoutput;
 pub mod promote;

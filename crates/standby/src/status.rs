@@ -117,6 +117,8 @@ pub struct CheckStatus {
     pub repaired: u64,
     /// Tables that could not be compared, and why.
     pub passed_over: Vec<String>,
+    /// Something differed when it was looked last.
+    pub is_doubtful: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -23,6 +23,12 @@ pub trait Target {
     fn change(&mut self, relation: &Arc<Relation>, change: &Change<'_>) -> Result<(), Self::Error>;
     fn truncate(&mut self, relations: &[Arc<Relation>], how: Truncate) -> Result<(), Self::Error>;
     fn commit(&mut self, commit: &Commit) -> Result<(), Self::Error>;
+    /// Everything before this position was handed over, and nothing behind it: a mark was written
+    /// there ([`crate::mark`]). `is_doubted`: rows are known to be others than the primary's.
+    fn mark(&mut self, at: Lsn, content: &[u8], is_doubted: bool) -> Result<(), Self::Error> {
+        let _ = (at, content, is_doubted);
+        Ok(())
+    }
     /// Called every few milliseconds, and whenever the stream ran dry: time to cut an epoch, to see
     /// what was flushed.
     fn tick(&mut self, now: Instant) -> Result<(), Self::Error>;

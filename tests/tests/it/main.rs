@@ -6,6 +6,7 @@ mod audit;
 mod background;
 mod backup;
 mod base_every;
+mod base_from;
 mod bases;
 mod cgi;
 mod checked_clients;

@@ -27,6 +27,7 @@ pub mod catalog;
 pub mod epoch;
 mod error;
 mod hand_over;
+mod marks;
 pub mod net;
 pub mod orders;
 pub mod pending;
@@ -55,6 +56,7 @@ use crate::target::TargetStatus;
 pub use error::BackupError;
 
 use epoch::End;
+use marks::Marks;
 use pending::Pending;
 use snapshots::Snapshots;
 use table::Table;
@@ -163,6 +165,7 @@ pub struct Backup {
     in_flight: Option<InFlight>,
     /// None where one worker writes, and every reader sees whole epochs.
     snapshots: Option<Snapshots>,
+    marks: Marks,
     /// Of the epoch that was cut last.
     number: u64,
     received: Lsn,
@@ -234,12 +237,12 @@ impl Backup {
             Worker::start(number, connection, slot, rows_min, sender.clone())
                 .map_err(|error| BackupError::Lost(error.into()))
         };
-        let workers = (0..options.workers).map(start);
-        let workers = workers.collect::<Result<Vec<_>, BackupError>>()?;
+        let workers: Result<_, _> = (0..options.workers).map(start).collect();
         let now = Instant::now();
         let snapshots = (options.workers > 1).then(|| Snapshots::new(url, &options));
         let mut backup = Self {
             snapshots,
+            marks: Marks::new(url, &options),
             pending: match options.granularity {
                 Granularity::Row => Pending::new(partitions),
                 Granularity::Single => Pending::in_order(),
@@ -247,7 +250,7 @@ impl Backup {
             pending_since: None,
             options,
             control,
-            workers,
+            workers: workers?,
             reports,
             tables: HashMap::new(),
             joined: HashMap::new(),

@@ -17,6 +17,7 @@
 //! hindcast.standby_state     a view: what readers see, and whether that needs a snapshot
 //! hindcast.standby_snapshots snapshots of states that the primary had, for the readers of a backup
 //!                            with several workers
+//! hindcast.standby_marks     snapshots at marks in the primary's log, or why there is none
 //! hindcast.standby_snapshot  a function: the newest of them, for SET TRANSACTION SNAPSHOT
 //! ```
 
@@ -67,6 +68,13 @@ CREATE TABLE IF NOT EXISTS hindcast.standby_snapshots ( \
   snapshot text NOT NULL, \
   end_lsn pg_lsn NOT NULL, \
   commit_time timestamptz, \
+  taken_at timestamptz NOT NULL DEFAULT clock_timestamp()); \
+CREATE TABLE IF NOT EXISTS hindcast.standby_marks ( \
+  slot text NOT NULL, \
+  mark text NOT NULL, \
+  at pg_lsn NOT NULL, \
+  snapshot text, \
+  refused text, \
   taken_at timestamptz NOT NULL DEFAULT clock_timestamp()); \
 DO $do$ BEGIN \
   IF NOT EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = 'hindcast.standby_tables'::regclass AND attname = 'joined_at') THEN \

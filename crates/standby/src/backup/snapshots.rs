@@ -91,7 +91,7 @@ impl Snapshots {
     }
 }
 
-fn export(connection: &mut Connection) -> Result<String, Error> {
+pub(super) fn export(connection: &mut Connection) -> Result<String, Error> {
     let rows = connection.query(
         "ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT pg_export_snapshot()",
     )?;

@@ -6,6 +6,7 @@ use std::time::Instant;
 use hindcast_pg::Lsn;
 
 use crate::initial::state;
+use crate::mark;
 use crate::pgoutput::{Begin, Change, Commit, Relation, Truncate};
 use crate::target::{Target, TargetStatus};
 
@@ -129,6 +130,22 @@ impl Backup {
         self.cut_if_due(now)
     }
 
+    /// A mark of somebody else, or one that lies before what the backup has already, is passed
+    /// over.
+    fn take_mark(&mut self, at: Lsn, content: &[u8], is_doubted: bool) -> Result<(), BackupError> {
+        let Some(mark) = mark::for_slot(content, &self.options.slot) else {
+            return Ok(());
+        };
+        if at < self.received || self.transaction.is_some() || self.catching_up.is_some() {
+            return Ok(());
+        }
+        self.finish_epoch()?;
+        let now = Instant::now();
+        (self.marks)
+            .take(&mut self.control, now, mark, at, is_doubted)
+            .map_err(|error| BackupError::at(at, error))
+    }
+
     /// Writes and commits what is pending, except what belongs to a transaction under way whose
     /// changes are mixed in.
     fn finish_epoch(&mut self) -> Result<(), BackupError> {
@@ -180,10 +197,15 @@ impl Target for Backup {
         })
     }
 
+    fn mark(&mut self, at: Lsn, content: &[u8], is_doubted: bool) -> Result<(), BackupError> {
+        self.unless_stopped(|backup| backup.take_mark(at, content, is_doubted))
+    }
+
     fn tick(&mut self, now: Instant) -> Result<(), BackupError> {
         self.unless_stopped(|backup| {
             backup.collect()?;
             backup.publish_snapshot(now)?;
+            backup.marks.expire(now);
             if backup.transaction.is_none() {
                 backup.cut_if_due(now)?;
             }

@@ -204,6 +204,8 @@ pub enum Message<'a> {
     /// `pg_logical_emit_message`.
     Custom {
         transactional: bool,
+        /// Where it begins.
+        at: Lsn,
         prefix: &'a [u8],
         content: &'a [u8],
     },
@@ -371,11 +373,12 @@ impl<'a> Input<'a> {
 
     fn custom(&mut self) -> Result<Message<'a>, Malformed> {
         let flags = self.u8()?;
-        self.lsn()?;
+        let at = self.lsn()?;
         let prefix = self.text()?;
         let length = self.u32()? as usize;
         Ok(Message::Custom {
             transactional: flags & 1 != 0,
+            at,
             prefix,
             content: self.take(length)?,
         })

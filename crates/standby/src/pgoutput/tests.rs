@@ -295,6 +295,7 @@ fn what_is_for_others_is_read_over() {
         custom.decode(),
         Ok(Message::Custom {
             transactional: true,
+            at: Lsn(9),
             prefix: b"who",
             content: b"hi"
         })

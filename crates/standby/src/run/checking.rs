@@ -124,6 +124,7 @@ impl<'a> Checking<'a> {
             let check = status.check.get_or_insert_default();
             check.rows += slice.rows;
             check.differed += found;
+            check.is_doubtful = found > 0 || unmended > 0;
             check.repaired += running.repaired.saturating_sub(unmended);
             check.passed_over.extend(slice.passed_over);
             check.passed_over.sort();

@@ -40,6 +40,13 @@ pub struct LeftOut {
     pub why: &'static str,
 }
 
+impl LeftOut {
+    /// By who follows. The rest cannot be followed.
+    pub fn is_chosen(&self) -> bool {
+        matches!(self.why, UNWANTED | OTHER_ROWS)
+    }
+}
+
 /// Why most of them are left out.
 const UNWANTED: &str = "not wanted by --table and --exclude-table";
 

@@ -10,6 +10,7 @@ use hindcast_pg::{
 };
 
 use crate::follow::{Acknowledgement, Event, Log};
+use crate::mark;
 use crate::pgoutput::{Begin, Decoder, Malformed, Message, POSTGRES_EPOCH, Relation};
 use crate::source::end::EndOfWal;
 use crate::source::error::SourceError;
@@ -89,8 +90,8 @@ impl Stream {
         let connection = Connection::connect(url, &connect).map_err(SourceError::Connect)?;
         let publication = quote_literal(&quote_identifier(publication));
         let protocol = match options.stream_into {
-            Some(_) => "proto_version '2', streaming 'on'",
-            None => "proto_version '1'",
+            Some(_) => "proto_version '2', streaming 'on', messages 'on'",
+            None => "proto_version '1', messages 'on'",
         };
         let sql = format!(
             "START_REPLICATION SLOT {} LOGICAL {from} ({protocol}, publication_names {publication})",
@@ -416,6 +417,15 @@ impl Position {
                     .collect::<Result<_, _>>()?,
                 how,
             },
+            // Of a transaction it would not be at its place: that comes when it commits.
+            Message::Custom {
+                transactional: false,
+                at,
+                prefix,
+                content,
+            } if prefix == mark::PREFIX.as_bytes() && at >= self.from => {
+                Event::Mark { at, content }
+            }
             Message::Origin
             | Message::Type
             | Message::Custom { .. }

@@ -6,6 +6,7 @@ mod backup_progress;
 mod backup_support;
 mod initial;
 mod initial_schema;
+mod mark;
 mod pair;
 mod promote;
 mod source;

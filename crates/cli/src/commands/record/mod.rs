@@ -1,5 +1,6 @@
 //! `hindcast record`
 
+mod backups;
 mod bases;
 mod service;
 mod signals;
@@ -57,7 +58,7 @@ pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
     };
     let seeds = (!args.no_pins).then(service::seeds).unwrap_or_default();
     let mut options = options(&args)?;
-    let bases = Bases::wanted(&args, &mut options)?;
+    let bases = Bases::wanted(&args, &mut options).await?;
     options.launch = service::launch(&args.command, &seeds);
     let mut means = Means::default();
     if let Some(preload) = &preload {

@@ -228,7 +228,7 @@ pub fn pump_until(
             }
             Some(Event::Relation(relation)) => backup.relation(relation)?,
             Some(Event::Truncate { relations, how }) => backup.truncate(&relations, how)?,
-            Some(Event::Nothing) => {}
+            Some(Event::Mark { .. } | Event::Nothing) => {}
         }
     }
     Ok(())

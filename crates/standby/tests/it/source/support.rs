@@ -161,6 +161,7 @@ pub fn words(event: &Event<'_>) -> String {
     match event {
         Event::Begin(_) => "begin\n".to_owned(),
         Event::Commit(_) => "commit\n".to_owned(),
+        Event::Mark { .. } => "mark\n".to_owned(),
         Event::Nothing => String::new(),
         Event::Relation(relation) => {
             let column = |column: &hindcast_standby::pgoutput::Column| {
