@@ -192,6 +192,9 @@ struct Place {
     inside: bool,
     /// At a transaction that is not to be handed over.
     beyond: bool,
+    /// What it begins with, until it has something for us. There are some that have nothing but
+    /// messages of others.
+    begun: Option<Begin>,
 }
 
 /// Hands over what comes within a tick.
@@ -218,10 +221,22 @@ fn take_in<L: Log, T: Target>(
                     break;
                 }
                 place.inside = true;
+                place.begun = Some(*begin);
                 lag.committed(Lsn(begin.final_lsn.0 + 1), begin.time);
+                continue;
             }
-            Event::Commit(_) => place.inside = false,
-            _ => {}
+            Event::Commit(_) => {
+                place.inside = false;
+                if place.begun.take().is_some() {
+                    continue;
+                }
+            }
+            Event::Mark { .. } | Event::Nothing => {}
+            Event::Change { .. } | Event::Relation(_) | Event::Truncate { .. } => {
+                if let Some(begin) = place.begun.take() {
+                    target.begin(&begin).map_err(FollowError::Target)?;
+                }
+            }
         }
         hand_over(target, control, event).map_err(FollowError::Target)?;
     }
@@ -462,6 +477,19 @@ mod tests {
             assert_eq!(target.durable(), Lsn(received));
             (log, target) = (Scripted::new(300, 9_000), Slow::default());
         }
+    }
+
+    #[test]
+    fn a_transaction_that_has_nothing_for_us_is_not_handed_over() {
+        let (mut log, mut target) = (Scripted::new(3, 9_000), Slow::default());
+        (log.events).retain(|(_, event)| !matches!(event, Event::Truncate { .. }));
+        let control = Control::default();
+        let ended = follow(&mut log, &mut target, &control, Some(Lsn(9_000)), || {
+            Ok(Wish::GoOn)
+        });
+        assert_eq!(ended.unwrap(), Ended::Reached);
+        assert_eq!(target.received(), Lsn(0));
+        assert_eq!(target.idle_at.last(), Some(&Lsn(9_000)));
     }
 
     #[test]

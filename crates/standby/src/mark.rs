@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use hindcast_pg::{Connection, DatabaseUrl, Error, Lsn, Row, quote_literal};
 
-use crate::initial::{Hold, InitialError, Side, state};
+use crate::initial::{Hold, InitialError, Side, enums, state};
 use crate::source::compared::{Compared, Copied, compare};
 use crate::source::tables::tables;
 use crate::source::{Names, ReplicatedTable, TableFilter, session};
@@ -138,12 +138,17 @@ impl Marker {
         let there: HashMap<_, _> = (there.tables.iter())
             .map(|table| ((&table.schema, &table.name), table))
             .collect();
+        let unlike = enums::unlike(&mut primary, &mut backup, &self.names.slot)?;
         let (mut exact, mut elsewhere) = (Vec::new(), lacking(&compared));
         for table in compared.same.iter().chain(&compared.reshaped) {
-            let shape = copied.get(&(table.schema.clone(), table.name.clone()));
+            let name = (table.schema.clone(), table.name.clone());
+            let shape = copied.get(&name);
             match there.get(&(&table.schema, &table.name)) {
                 Some(_) if shape == Some(&None) => {
                     elsewhere.push((table.to_string(), UNSHAPED.to_owned()));
+                }
+                Some(_) if unlike.contains(&name) => {
+                    elsewhere.push((table.to_string(), LABELS.to_owned()));
                 }
                 Some(found) => match other_columns(table, found) {
                     None => exact.push(table.quoted()),
@@ -241,6 +246,8 @@ SELECT pg_catalog.format('SELECT pg_catalog.setval(pg_catalog.to_regclass(%1$L),
  WHERE pg_catalog.has_sequence_privilege(pg_catalog.format('%I.%I', schemaname, sequencename), 'SELECT')";
 
 const UNSHAPED: &str = "it was copied by an older version, which did not note its shape";
+
+const LABELS: &str = "labels of an enum have other names in the backup";
 
 /// Tables that the backup does not hold as the primary does now.
 fn lacking(compared: &Compared) -> Vec<(String, String)> {

@@ -18,6 +18,7 @@ const MORE: &str = "; CREATE TABLE still (id int PRIMARY KEY, what text); INSERT
     CREATE TABLE part (id int, at int, PRIMARY KEY (id, at)) PARTITION BY RANGE (at); CREATE TABLE part_1 PARTITION OF part FOR VALUES FROM (0) TO (100); \
     INSERT INTO part SELECT i, i FROM generate_series(1, 50) i; CREATE VIEW voted AS SELECT * FROM ballot WHERE votes > 0; \
     CREATE MATERIALIZED VIEW counted AS SELECT count(*) FROM still; ALTER TABLE ticket ADD FOREIGN KEY (id) REFERENCES still; \
+    CREATE TYPE mood AS ENUM ('ok', 'sad'); CREATE TABLE felt (id int PRIMARY KEY, mood mood); INSERT INTO felt VALUES (1, 'ok'); \
     CREATE UNLOGGED TABLE cache (k text); INSERT INTO cache VALUES ('kept')";
 
 /// A stage, a backup of its database, and who follows.
@@ -134,7 +135,7 @@ fn rows_of_a_base_are_read_from_a_backup_and_a_replay_starts_from_it() {
     let two = || (followed.bases().len() >= 2).then_some(());
     let first = followed.under_load("two bases", two);
     // Nor what a table has become of which no row is written any more.
-    stage.sql("ALTER TABLE part ADD COLUMN late int DEFAULT 5; ALTER TABLE part ALTER late SET DEFAULT 6; ALTER TABLE ticket RENAME what TO that");
+    stage.sql("ALTER TABLE part ADD COLUMN late int DEFAULT 5; ALTER TABLE part ALTER late SET DEFAULT 6; ALTER TABLE ticket RENAME what TO that; ALTER TYPE mood RENAME VALUE 'ok' TO 'well'");
     let count = followed.bases().len();
     let more = || (followed.bases().len() >= count + 3).then_some(());
     let requests = first + followed.under_load("three more bases", more);
@@ -142,7 +143,7 @@ fn rows_of_a_base_are_read_from_a_backup_and_a_replay_starts_from_it() {
     let recorded = recorder.interrupt().assert_code(0);
     follower.interrupt().assert_code(0);
     let said = &recorded.stderr;
-    assert!(said.contains("rows of 5 tables from the backup)"), "{said}");
+    assert!(said.contains("rows of 6 tables from the backup)"), "{said}");
     assert!(said.contains("Its rows of public.part_1 were read from the recorded database: the backup lacks its late integer"), "{said}");
     for base in followed.bases() {
         assert!(base.join("rows.dump").exists(), "{}", base.display());
@@ -179,11 +180,12 @@ fn assert_all_is_there(stage: &Stage, replayed: &Finished) {
             "SELECT string_agg(k, ' ' ORDER BY k) FROM cache",
             "kept more",
         ),
+        ("SELECT mood FROM felt", "well"),
         ("SELECT count FROM counted", "500"),
         ("SELECT count(*) > 0 FROM voted", "t"),
         (
             "SELECT count(*) FROM pg_constraint WHERE contype IN ('p', 'f') AND connamespace = 'public'::regnamespace",
-            "6",
+            "7",
         ),
         ("SELECT nextval('ticket_id_seq')", "28"),
     ] {

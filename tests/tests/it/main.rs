@@ -65,6 +65,7 @@ mod sides;
 mod standby;
 mod standby_check;
 mod standby_checker;
+mod standby_ddl;
 mod standby_faults;
 mod standby_switchover;
 mod standby_tables;

@@ -10,7 +10,9 @@
 //!                            long as nothing is copied. `shape` is what the primary's catalog said
 //!                            of it then
 //! hindcast.standby_indexes   indexes and constraints that the primary had when it was looked at
-//!                            last
+//!                            last; `is_column`: that a column is NOT NULL
+//! hindcast.standby_labels    labels of enums by the primary's oid: the names that they have had
+//!                            here, the last one now
 //! hindcast.standby_progress  how far each worker has applied, inserted by the transaction that
 //!                            applied it: an updated row would get ever more versions as long as a
 //!                            reader's snapshot is open. The row with the greatest epoch counts
@@ -53,6 +55,11 @@ CREATE TABLE IF NOT EXISTS hindcast.standby_indexes ( \
   name text NOT NULL, \
   definition text NOT NULL, \
   PRIMARY KEY (slot, schema_name, table_name, is_constraint, name)); \
+CREATE TABLE IF NOT EXISTS hindcast.standby_labels ( \
+  slot text NOT NULL REFERENCES hindcast.standby ON DELETE CASCADE, \
+  label_oid bigint NOT NULL, \
+  names text[] NOT NULL, \
+  PRIMARY KEY (slot, label_oid)); \
 CREATE TABLE IF NOT EXISTS hindcast.standby_progress ( \
   slot text NOT NULL, \
   worker int NOT NULL, \
@@ -87,6 +94,10 @@ DO $do$ BEGIN \
   END IF; \
   IF NOT EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = 'hindcast.standby'::regclass AND attname = 'row_filters') THEN \
     ALTER TABLE hindcast.standby ADD COLUMN row_filters text[]; \
+  END IF; \
+  IF NOT EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = 'hindcast.standby_indexes'::regclass AND attname = 'is_column') THEN \
+    ALTER TABLE hindcast.standby_indexes ADD COLUMN is_column boolean NOT NULL DEFAULT false, DROP CONSTRAINT standby_indexes_pkey, \
+      ADD PRIMARY KEY (slot, schema_name, table_name, is_constraint, is_column, name); \
   END IF; \
   IF pg_catalog.to_regclass('hindcast.standby_state') IS NULL THEN \
     CREATE VIEW hindcast.standby_state AS \

@@ -18,7 +18,7 @@
 
 mod copy;
 mod dump;
-mod enums;
+pub(crate) mod enums;
 mod error;
 pub mod indexes;
 mod join;
@@ -31,7 +31,6 @@ mod workers;
 
 pub use copy::{BackupCopy, to_backup};
 pub(crate) use copy::{watched, writing};
-pub use enums::adapt_enums;
 pub use error::{InitialError, Side, Unfit};
 pub use join::{Join, join};
 pub use reshape::{Adapted, adapt};

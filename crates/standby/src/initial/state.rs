@@ -527,6 +527,7 @@ pub(crate) fn copying(
         "{} ON CONFLICT (slot) DO UPDATE SET {TAKE_OVER}, schema_made = excluded.schema_made, started_at = now(), \
              stop_requested_at = NULL, stop_at = NULL, stopped_at = NULL; \
          DELETE FROM hindcast.standby_progress WHERE slot = {slot}; \
+         DELETE FROM hindcast.standby_labels WHERE slot = {slot}; \
          DELETE FROM hindcast.standby_tables WHERE slot = {slot}; ",
         insert(identity, schema_made, made_at)
     );

@@ -190,11 +190,7 @@ fn take_all(
     let mut refused = Vec::new();
     for step in steps {
         let id = step.id();
-        let what = match id.is_constraint {
-            true => "constraint",
-            false => "index",
-        };
-        let of = format!("{what} {} of {}.{}", id.name, id.table.0, id.table.1);
+        let of = format!("{} {} of {}.{}", id.what, id.name, id.table.0, id.table.1);
         let patience = match step {
             Step::Make(..) if !step.needs_whole_state() => VERY_PATIENT,
             _ => PATIENT,
@@ -209,6 +205,7 @@ fn take_all(
                 "{of} {}: {sql}",
                 match step {
                     Step::Drop(_) => "is gone from the primary, and was dropped here",
+                    Step::Validate(..) => "was validated on the primary, and is here",
                     _ => "is new on the primary, and was made here",
                 }
             )]),

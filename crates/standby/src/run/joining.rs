@@ -20,7 +20,7 @@ use super::retry::Later;
 use super::{BackupOptions, StandbyError};
 use crate::backup::BackupError;
 use crate::follow::{Wish, follow};
-use crate::initial::{self, Adapted, InitialError, Join, Side, Source, state};
+use crate::initial::{self, Adapted, InitialError, Join, Side, Source, enums, state};
 use crate::source::compared::{self, Compared, Copied, TableName};
 use crate::source::{Names, ReplicatedTable, SlotError, publication, slot};
 use crate::status::Control;
@@ -31,6 +31,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often the same may not fit.
 const MENDED_MAX: u32 = 3;
+/// Until what could not be renamed is tried again.
+const LABELS_AGAIN: Duration = Duration::from_secs(60);
 /// `invalid_text_representation`: of an enum, that it has no such label.
 const NO_LABEL: &str = "22P02";
 
@@ -55,6 +57,11 @@ pub(super) struct Joining<'a> {
     renamed: Vec<ReplicatedTable>,
     /// What is to be copied now.
     tables: Vec<ReplicatedTable>,
+    /// Labels of enums are to be renamed, if it is time.
+    labels: bool,
+    labels_at: Instant,
+    /// Where a label was not known last, and how often.
+    labels_mended: Option<(Lsn, u32)>,
 }
 
 impl<'a> Joining<'a> {
@@ -71,6 +78,9 @@ impl<'a> Joining<'a> {
             alone_until: None,
             renamed: Vec::new(),
             tables: Vec::new(),
+            labels: false,
+            labels_at: Instant::now(),
+            labels_mended: None,
         }
     }
 
@@ -82,7 +92,7 @@ impl<'a> Joining<'a> {
             return false;
         }
         self.look_at = now + LOOK_EVERY;
-        let Ok(mut compared) = self.compare() else {
+        let Ok(mut compared) = self.compare(control) else {
             return false;
         };
         let without_identity: Vec<_> = compared
@@ -106,14 +116,15 @@ impl<'a> Joining<'a> {
         self.tables = tables.filter(may_be_tried).collect();
         self.renamed = compared.renamed;
         self.renamed.retain(may_be_tried);
-        !self.tables.is_empty() || !self.renamed.is_empty()
+        !self.tables.is_empty() || !self.renamed.is_empty() || self.labels
     }
 
-    fn compare(&mut self) -> Result<Compared, InitialError> {
+    fn compare(&mut self, control: &Control) -> Result<Compared, InitialError> {
         let common = &self.options.common;
         let ours = InitialError::query(Side::Backup, "see its tables");
         let mut backup = connect(&self.options.to, Side::Backup)?;
         self.copied = state::tables(&mut backup, &self.names.slot).map_err(&ours)?;
+        self.look_at_labels(control)?;
         let mut primary = connect(&common.from, Side::Primary)?;
         let mut compared =
             compared::compare(&mut primary, self.names, &common.tables, &self.copied)
@@ -163,8 +174,9 @@ impl<'a> Joining<'a> {
     /// # Errors
     /// If it is another error, or was taken care of and is there again.
     pub fn mend(&mut self, error: StandbyError, control: &Control) -> Result<(), StandbyError> {
-        if matches!(&error, StandbyError::Backup(BackupError::Refused { source, .. }) if source.code() == Some(NO_LABEL))
-            && self.adapt_enums(control)?
+        if let StandbyError::Backup(BackupError::Refused { lsn, source, .. }) = &error
+            && source.code() == Some(NO_LABEL)
+            && self.mend_labels(*lsn, &source.to_string(), control)?
         {
             return Ok(());
         }
@@ -180,7 +192,7 @@ impl<'a> Joining<'a> {
         if !self.options.schema || times > MENDED_MAX {
             return Err(error);
         }
-        self.adapt_enums(control)?;
+        self.look_at_labels(control)?;
         let (from, to) = (&self.options.common.from, &self.options.to);
         match initial::adapt(from, to, self.names, relation)? {
             Adapted::Done => control.note(&[format!(
@@ -196,18 +208,69 @@ impl<'a> Joining<'a> {
         Ok(())
     }
 
-    /// Makes what the primary's enums have and the backup's lack, if there is any.
-    fn adapt_enums(&self, control: &Control) -> Result<bool, StandbyError> {
+    /// Makes what the primary's enums have and the backup's lack. What has other names is renamed,
+    /// or its tables are copied again, by the next [`Joining::join`].
+    fn look_at_labels(&mut self, control: &Control) -> Result<(), InitialError> {
         if !self.options.schema {
+            return Ok(());
+        }
+        let (from, to) = (&self.options.common.from, &self.options.to);
+        let found = enums::look(from, to, &self.names.slot)?;
+        tell_of_labels(found.made, control);
+        self.labels = found.is_renamed && Instant::now() >= self.labels_at;
+        self.copy_mixed(found.mixed);
+        Ok(())
+    }
+
+    /// Takes care of a label that the backup does not know. Says whether anything was done.
+    fn mend_labels(
+        &mut self,
+        lsn: Lsn,
+        message: &str,
+        control: &Control,
+    ) -> Result<bool, StandbyError> {
+        let times = match self.labels_mended {
+            Some((at, times)) if at == lsn => times + 1,
+            _ => 1,
+        };
+        self.labels_mended = Some((lsn, times));
+        if !self.options.schema || times > MENDED_MAX {
             return Ok(false);
         }
-        let made = initial::adapt_enums(&self.options.common.from, &self.options.to)?;
-        let made: Vec<_> = made
+        let (from, to) = (&self.options.common.from, &self.options.to);
+        let found = enums::refused(from, to, &self.names.slot, message)?;
+        let is_done = !found.made.is_empty() || !found.mixed.is_empty();
+        tell_of_labels(found.made, control);
+        self.copy_mixed(found.mixed);
+        self.look_at = Instant::now();
+        Ok(is_done)
+    }
+
+    /// Renames labels, where the log was followed to.
+    fn settle_labels(
+        &mut self,
+        tables: &[ReplicatedTable],
+        control: &Control,
+    ) -> Result<(), InitialError> {
+        self.labels = false;
+        if !self.options.schema {
+            return Ok(());
+        }
+        let name = |table: &ReplicatedTable| (table.schema.clone(), table.name.clone());
+        let anew: HashSet<_> = tables.iter().map(name).collect();
+        let is_anew = |table: &TableName| anew.contains(table) || !self.copied.contains_key(table);
+        let (from, to) = (&self.options.common.from, &self.options.to);
+        let made = enums::settle(from, to, &self.names.slot, is_anew)?;
+        tell_of_labels(made, control);
+        Ok(())
+    }
+
+    fn copy_mixed(&mut self, tables: Vec<TableName>) {
+        let why = "has labels of an enum that are names of others by now";
+        let ours = tables
             .into_iter()
-            .map(|sql| format!("an enum was changed on the primary, and is changed here: {sql}"))
-            .collect();
-        control.note(&made);
-        Ok(!made.is_empty())
+            .filter(|table| self.copied.contains_key(table));
+        self.unfit.extend(ours.map(|table| (table, why.to_owned())));
     }
 
     /// A table holds other rows than the primary's: it is copied again by the next
@@ -262,6 +325,10 @@ impl<'a> Joining<'a> {
             Err(error) if is_about_tables(&error) && !control.is_stopping() => error,
             copied => return copied,
         };
+        // Labels are tried again by themselves.
+        if tables.is_empty() {
+            return Ok(());
+        }
         self.refused.put_off(tables.iter().map(|table| table.oid));
         let (why, hint) = match &error {
             StandbyError::Slot(SlotError::Stopped) => (
@@ -285,7 +352,7 @@ impl<'a> Joining<'a> {
         renamed: &[ReplicatedTable],
         control: &Control,
     ) -> Result<(), StandbyError> {
-        if tables.is_empty() && renamed.is_empty() {
+        if tables.is_empty() && renamed.is_empty() && !self.labels {
             return Ok(());
         }
         let (options, names) = (self.options, self.names);
@@ -293,6 +360,7 @@ impl<'a> Joining<'a> {
         let mut backup = connect(&options.to, Side::Backup)?;
         let noted = InitialError::query(Side::Backup, "see its tables");
         let copies = state::copies(&mut backup, &names.slot).map_err(noted)?;
+        self.labels_at = Instant::now() + LABELS_AGAIN;
         let mut awaited = tables.to_vec();
         awaited.retain(|table| !self.altered.contains(&table.oid));
         state::await_copy(&mut backup, &names.slot, &awaited).map_err(InitialError::query(
@@ -312,7 +380,10 @@ impl<'a> Joining<'a> {
         if control.is_stopping() {
             return Ok(());
         }
-        self.adapt_enums(control)?;
+        self.settle_labels(tables, control)?;
+        if tables.is_empty() && renamed.is_empty() {
+            return Ok(());
+        }
         let join = Join {
             source: Source {
                 primary: from,
@@ -346,6 +417,13 @@ impl<'a> Joining<'a> {
         );
         Ok(())
     }
+}
+
+fn tell_of_labels(made: Vec<String>, control: &Control) {
+    let made = made.into_iter();
+    let made =
+        made.map(|sql| format!("an enum was changed on the primary, and is changed here: {sql}"));
+    control.note(&made.collect::<Vec<_>>());
 }
 
 /// Not about a server, nor about the log.
