@@ -149,7 +149,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "TIME", value_parser = standby::span)]
     pub base_every: Option<Duration>,
     /// Read the rows of these bases from a backup that `hindcast standby` keeps of the database,
-    /// which then only gives a snapshot and its schema
+    /// which then only gives a snapshot and its schema. The first one is taken at once
     #[arg(long, value_name = "URL", requires = "base_every")]
     pub base_from: Option<DatabaseUrl>,
     /// Raise sessions that do not choose, where their default is weaker. The service must then

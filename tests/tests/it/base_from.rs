@@ -210,6 +210,9 @@ fn a_follower_that_is_killed_while_bases_are_taken_leaves_none_that_is_wrong() {
     let mut random = Random::seeded();
     let mut follower = Some(followed.follow_from_now());
     let recorder = followed.record("500ms");
+    wait_for("the first base", || {
+        (!followed.bases().is_empty()).then_some(())
+    });
     let mut struck = 0;
     let requests = followed.under_load("the follower to be killed and bases to be taken", || {
         std::thread::sleep(Duration::from_millis(random.below(1200)));
@@ -224,7 +227,10 @@ fn a_follower_that_is_killed_while_bases_are_taken_leaves_none_that_is_wrong() {
     });
     recorder.interrupt().assert_code(0);
     follower.unwrap().interrupt().assert_code(0);
-    // Each part begins at another base.
+    // The first base was there before the first request; each part begins at another one.
+    let whole = replay(&followed.stage, &[]).assert_code(0).stdout;
+    assert_eq!(lead_in(&whole), 0);
+    assert!(whole.contains(&format!("{requests} requests")), "{whole}");
     for part in 2..=5 {
         let from = (requests * part / 6).to_string();
         let said = replay(&followed.stage, &["--from", &from]);

@@ -127,8 +127,10 @@ impl Bases {
         let recorder = recording.started().recorder.number;
         let mut over = std::pin::pin!(over);
         for number in 1.. {
+            // That costs the recorded database nothing to speak of.
+            let is_due = number == 1 && self.backup.is_some();
             let found = tokio::select! {
-                found = self.next(&moments) => found,
+                found = self.next(&moments, is_due) => found,
                 () = &mut over => return,
             };
             let name = format!("dumps/r{recorder}-{number}");
@@ -145,8 +147,10 @@ impl Bases {
 
     /// What the database holds at the next moment at which nothing is in flight, when it is time
     /// for that.
-    async fn next(&mut self, moments: &Moments) -> Result<Found, NoBase> {
-        tokio::time::sleep(self.every).await;
+    async fn next(&mut self, moments: &Moments, is_due: bool) -> Result<Found, NoBase> {
+        if !is_due {
+            tokio::time::sleep(self.every).await;
+        }
         let deadline = tokio::time::Instant::now() + self.every;
         moments.begin();
         let found = loop {

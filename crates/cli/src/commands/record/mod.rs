@@ -418,6 +418,12 @@ fn announce(args: &RecordArgs, started: &Started, base: Option<String>, means: &
     }
     match base {
         Some(base) => say(args, format_args!("  base          {base}")),
+        None if args.base_from.is_some() => say(
+            args,
+            format_args!(
+                "  base          read from the backup, at the first moment at which nothing is in flight"
+            ),
+        ),
         None => say(
             args,
             format_args!(
