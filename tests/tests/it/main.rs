@@ -66,6 +66,7 @@ mod standby;
 mod standby_check;
 mod standby_checker;
 mod standby_ddl;
+mod standby_drivers;
 mod standby_faults;
 mod standby_switchover;
 mod standby_tables;

@@ -10,19 +10,21 @@
 //! - `session` speaks the protocol: simple queries, transactions, cancelling; `extended` the rest
 //!   of it, `answer` builds what is said.
 //! - `settings` is what `SET` and `SHOW` know, `values` turns text into binary values and back,
-//!   `portal` keeps results that are fetched in parts.
+//!   `arrays` does it for arrays, `portal` keeps results that are fetched in parts.
 //! - [`sql`] understands and executes statements.
 //!
 //! Clients log in with SCRAM-SHA-256 where there is a password ([`Door`]). On the loopback
 //! interface there need not be one; beyond it nothing is served without. With a certificate only
 //! encrypted connections are accepted. It knows no roles: the password is for every user's name,
-//! and who has it reads everything. It does not write, and has no functions, cursors or `COPY`.
+//! and who has it reads everything. It does not write, and has no cursors and no `COPY`, and
+//! no functions but those by which drivers ask about their session.
 //!
 //! The one invariant: **a statement reads one snapshot**. Outside a transaction block that is the
 //! newest one (or the one that `AS OF` names), inside a block the one that the block's first read
 //! took.
 
 mod answer;
+mod arrays;
 mod extended;
 mod link;
 mod listener;

@@ -98,6 +98,26 @@ pub(super) struct Block {
     settings: Settings,
     /// What a commit leaves: all but what was set for the block alone.
     lasting: Settings,
+    savepoints: Vec<Savepoint>,
+}
+
+impl Block {
+    fn new(settings: &Settings) -> Self {
+        Self {
+            failed: false,
+            snapshot: None,
+            settings: settings.clone(),
+            lasting: settings.clone(),
+            savepoints: Vec::new(),
+        }
+    }
+}
+
+struct Savepoint {
+    name: String,
+    /// What going back to it goes back to, as in [`Block`].
+    settings: Settings,
+    lasting: Settings,
 }
 
 pub(super) struct Session<'p> {
@@ -144,6 +164,11 @@ impl Session<'_> {
                 Err(Failure::Sql(error)) => {
                     self.fail(&error);
                     self.skipping = true;
+                    // A client that sent `Flush` behind this, which is passed over with the rest,
+                    // waits for it before it sends `Sync`.
+                    if let Err(error) = self.link.flush() {
+                        return error.into();
+                    }
                 }
             }
             if let Err(error) = self.link.flush_if_much() {
@@ -198,8 +223,10 @@ impl Session<'_> {
         put_error(&mut self.link.out, "ERROR", error);
         if let Some(block) = &mut self.block {
             block.failed = true;
-            // Nobody will read from it any more.
-            block.snapshot = None;
+            // Nobody will read from it any more, unless it goes back to a savepoint.
+            if block.savepoints.is_empty() {
+                block.snapshot = None;
+            }
             self.portals.clear();
         }
     }
@@ -273,7 +300,7 @@ impl Session<'_> {
     /// In a block that failed, only its end is possible.
     pub(super) fn check_block(&self, statement: &Statement) -> Result<(), SqlError> {
         match statement.kind() {
-            Kind::Commit | Kind::Rollback | Kind::Empty => Ok(()),
+            Kind::Commit | Kind::Rollback | Kind::RollbackTo { .. } | Kind::Empty => Ok(()),
             _ if self.is_failed() => Err(aborted()),
             _ => Ok(()),
         }
@@ -322,13 +349,9 @@ impl Session<'_> {
                 "25001",
                 "there is already a transaction in progress",
             ),
-            Kind::Begin => {
-                self.block = Some(Block {
-                    failed: false,
-                    snapshot: None,
-                    settings: self.settings.clone(),
-                    lasting: self.settings.clone(),
-                });
+            Kind::Begin => self.block = Some(Block::new(&self.settings)),
+            Kind::Savepoint { name } | Kind::Release { name } | Kind::RollbackTo { name } => {
+                self.savepoint(&kind, name)?;
             }
             Kind::Commit | Kind::Rollback => return self.end_block(&kind),
             Kind::Empty => {
@@ -354,6 +377,37 @@ impl Session<'_> {
             }
         }
         put_complete(&mut self.link.out, &kind, count);
+        Ok(())
+    }
+
+    fn savepoint(&mut self, kind: &Kind, name: &str) -> Result<(), SqlError> {
+        let Some(block) = &mut self.block else {
+            let what = "SAVEPOINT, RELEASE and ROLLBACK TO can only be used in transaction blocks";
+            return Err(SqlError::new("25P01", what));
+        };
+        if let Kind::Savepoint { .. } = kind {
+            block.savepoints.push(Savepoint {
+                name: name.to_owned(),
+                settings: self.settings.clone(),
+                lasting: block.lasting.clone(),
+            });
+            return Ok(());
+        }
+        let at = block.savepoints.iter().rposition(|it| it.name == name);
+        let at = at.ok_or_else(|| {
+            SqlError::new("3B001", format!("savepoint \"{name}\" does not exist"))
+        })?;
+        if let Kind::Release { .. } = kind {
+            block.savepoints.truncate(at);
+            return Ok(());
+        }
+        block.savepoints.truncate(at + 1);
+        let back = &block.savepoints[at];
+        self.settings = back.settings.clone();
+        block.lasting = back.lasting.clone();
+        block.failed = false;
+        self.portals.clear();
+        self.report_all();
         Ok(())
     }
 
@@ -501,6 +555,7 @@ fn status(settings: &Settings, place: &Place, snapshot: &Snapshot) -> Vec<(&'sta
         .map(|(name, value)| (name, value.to_owned()))
         .collect();
     all.extend([
+        ("hindcast.database", place.shared.database.clone()),
         ("hindcast.lsn", Lsn(mark.lsn).to_string()),
         ("hindcast.time", time(mark.time)),
         ("hindcast.visible_lsn", Lsn(mark.lsn).to_string()),

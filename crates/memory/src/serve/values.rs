@@ -6,6 +6,7 @@ use bytes::{Buf, BufMut};
 
 use crate::encoding::{Kind, encode, parse_bytes, parse_float, parse_uuid};
 
+use super::arrays::{self, element_of};
 use super::sql::SqlError;
 
 /// Microseconds and days from 1970, where text begins to count here, to 2000, where binary values
@@ -30,6 +31,7 @@ fn is_text(type_oid: u32) -> bool {
 /// Whether values of a type can be given in this format (0: text, 1: binary).
 pub fn check(type_oid: u32, format: u16) -> Result<(), SqlError> {
     let known = is_text(type_oid)
+        || element_of(type_oid).is_some()
         || matches!(
             type_oid,
             16 | 17
@@ -109,7 +111,12 @@ pub fn to_binary(type_oid: u32, text: &[u8], out: &mut Vec<u8>) -> Result<(), Sq
             out.extend_from_slice(text);
         }
         other if is_text(other) => out.extend_from_slice(text),
-        other => return Err(unsupported(other)),
+        other => match element_of(other) {
+            Some(element) => {
+                arrays::to_binary(element, text, out, to_binary)?.ok_or_else(invalid)?
+            }
+            None => return Err(unsupported(other)),
+        },
     }
     Ok(())
 }

@@ -459,3 +459,84 @@ fn psql_can_be_used() {
         "{error}"
     );
 }
+
+#[test]
+fn an_error_comes_before_a_client_says_that_it_is_through() {
+    let fixture = Fixture::new(1);
+    let mut raw = fixture.raw();
+    // As asyncpg prepares: it sends `Sync` when it knows how that went.
+    raw.send(|out| {
+        frontend::parse(out, b"s", b"SELECT nonsense", &[]);
+        frontend::flush(out);
+    });
+    assert_eq!(raw.next().tag(), b'E');
+    raw.send(frontend::sync);
+    assert_eq!(raw.until_ready(), "ZI");
+}
+
+#[test]
+fn drivers_are_told_which_server_it_is_and_that_types_are_not_there() {
+    let fixture = Fixture::new(1);
+    let mut session = fixture.connect();
+    for (sql, answer) in [
+        (
+            "SELECT pg_catalog.version()",
+            "PostgreSQL 15.4 (hindcast standby in memory)",
+        ),
+        ("SELECT current_database(), current_user", "shop"),
+        ("SELECT current_user", "ann"),
+        ("SELECT current_schema()", "public"),
+        ("SELECT current_setting('server_version') AS v", "15.4"),
+        ("SELECT pg_is_in_recovery()", "t"),
+    ] {
+        assert_eq!(one(&mut session, sql), answer, "{sql}");
+    }
+    let rows = session.query(
+        "SELECT t.oid, typarray FROM pg_type t JOIN pg_namespace ns ON typnamespace = ns.oid WHERE typname = 'hstore'",
+    );
+    assert!(rows.unwrap().is_empty());
+    let rows = session.query("SELECT typname AS name, oid FROM pg_type t WHERE t.oid = to_regtype('hstore') ORDER BY t.oid");
+    assert!(rows.unwrap().is_empty());
+    // As pgjdbc asks for the name of a type.
+    let asked = "SELECT n.nspname = ANY(current_schemas(true)), n.nspname, t.typname FROM pg_catalog.pg_type t \
+        JOIN pg_catalog.pg_namespace n ON t.typnamespace = n.oid WHERE t.oid = $1";
+    let mut pipeline = session.pipeline();
+    pipeline.prepare("type", asked, &[]);
+    pipeline.run("type", &[Parameter::Text(b"1700")]);
+    pipeline.run("type", &[Parameter::Text(b"999999")]);
+    let outcomes = pipeline.finish().unwrap();
+    let rows = outcomes.iter().map(|outcome| outcome.rows.first());
+    let said: Vec<_> = rows
+        .map(|row| row.map(|row| [row.string(0), row.string(1), row.string(2)].join(" ")))
+        .collect();
+    assert_eq!(said, [Some("t pg_catalog numeric".to_owned()), None]);
+    assert_eq!(code(&mut session, "SELECT typname FROM pg_type"), "0A000");
+    assert_eq!(
+        code(&mut session, "SELECT current_setting('no_such')"),
+        "42704"
+    );
+    assert_eq!(code(&mut session, "SELECT version(), random()"), "0A000");
+}
+
+#[test]
+fn a_block_goes_back_to_a_savepoint_and_reads_the_state_that_it_has_read() {
+    let mut fixture = Fixture::new(3);
+    let mut reader = fixture.connect();
+    let name = "SELECT name FROM t WHERE id = 1";
+    assert_eq!(code(&mut reader, "SAVEPOINT a"), "25P01");
+    one(&mut reader, "BEGIN");
+    assert_eq!(one(&mut reader, name), "first");
+    one(&mut reader, "SAVEPOINT a");
+    one(&mut reader, "SET application_name = 'other'");
+    assert_eq!(code(&mut reader, "SELECT nonsense"), "42703");
+    fixture.commit(&[1], "second");
+    assert_eq!(code(&mut reader, name), "25P02");
+    one(&mut reader, "ROLLBACK TO a");
+    assert_eq!(reader.transaction_status(), b'T');
+    assert_eq!(one(&mut reader, name), "first");
+    assert_eq!(one(&mut reader, "SHOW application_name"), "test");
+    one(&mut reader, "RELEASE a");
+    assert_eq!(code(&mut reader, "ROLLBACK TO a"), "3B001");
+    one(&mut reader, "ROLLBACK");
+    assert_eq!(one(&mut reader, name), "second");
+}

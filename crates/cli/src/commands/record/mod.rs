@@ -416,21 +416,14 @@ fn announce(args: &RecordArgs, started: &Started, base: Option<String>, means: &
             }
         }
     }
-    match base {
-        Some(base) => say(args, format_args!("  base          {base}")),
-        None if args.base_from.is_some() => say(
-            args,
-            format_args!(
-                "  base          read from the backup, at the first moment at which nothing is in flight"
-            ),
-        ),
-        None => say(
-            args,
-            format_args!(
-                "  base          none: take one with `hindcast base` before the first request, or nothing can be replayed"
-            ),
-        ),
-    }
+    let none = match args.base_from {
+        Some(_) => "read from the backup, at the first moment at which nothing is in flight",
+        None => {
+            "none: take one with `hindcast base` before the first request, or nothing can be replayed"
+        }
+    };
+    let base = base.as_deref().unwrap_or(none);
+    say(args, format_args!("  base          {base}"));
     match &started.recorder.redacted[..] {
         [] => say(
             args,

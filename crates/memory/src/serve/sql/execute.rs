@@ -66,6 +66,14 @@ pub fn execute(
             emit(&values)?;
             Ok(1)
         }
+        Plan::Asked(asked) => {
+            let Some(row) = asked.row(&(view.status)(), view.catalog, parameters)? else {
+                return Ok(0);
+            };
+            let row: Vec<_> = row.iter().map(|value| Some(value.as_bytes())).collect();
+            emit(&row)?;
+            Ok(1)
+        }
         Plan::Explain(select) => {
             let bound = Bound { parameters };
             let lines = explain(select, &bound)?;

@@ -14,6 +14,7 @@
 
 mod aggregate;
 mod as_of;
+mod asked;
 mod condition;
 mod decimal;
 mod execute;
@@ -66,6 +67,15 @@ pub enum Kind {
     Begin,
     Commit,
     Rollback,
+    Savepoint {
+        name: String,
+    },
+    Release {
+        name: String,
+    },
+    RollbackTo {
+        name: String,
+    },
     Empty,
     DiscardAll,
     /// `None`: all.
@@ -82,6 +92,8 @@ enum Plan {
     Explain(Box<Select>),
     /// Columns of `hindcast.status`.
     Status(Vec<String>),
+    /// What a driver asks.
+    Asked(asked::Asked),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

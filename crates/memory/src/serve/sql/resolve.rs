@@ -5,6 +5,7 @@ use pg_query::protobuf::{Node, SelectStmt, TransactionStmtKind, VariableSetKind}
 
 use crate::catalog::Catalog;
 
+use super::asked;
 use super::output::output_column;
 use super::predicate::Operand;
 use super::scope::{Scope, no_column};
@@ -35,18 +36,7 @@ pub(super) fn statement(
             }
             _ => Err(SqlError::unsupported("EXPLAIN of anything but SELECT")),
         },
-        NodeEnum::TransactionStmt(transaction) => {
-            match TransactionStmtKind::try_from(transaction.kind) {
-                Ok(TransactionStmtKind::TransStmtBegin | TransactionStmtKind::TransStmtStart) => {
-                    Ok(Statement::plain(Kind::Begin))
-                }
-                Ok(TransactionStmtKind::TransStmtCommit) => Ok(Statement::plain(Kind::Commit)),
-                Ok(TransactionStmtKind::TransStmtRollback) => Ok(Statement::plain(Kind::Rollback)),
-                _ => Err(SqlError::unsupported(
-                    "a savepoint or a prepared transaction",
-                )),
-            }
-        }
+        NodeEnum::TransactionStmt(stmt) => transaction(stmt.kind, stmt.savepoint_name),
         NodeEnum::VariableShowStmt(show) => Ok(Statement {
             columns: vec![output_column(&show.name, TEXT)],
             plan: Plan::Show(show.name),
@@ -102,6 +92,22 @@ pub(super) fn statement(
     }
 }
 
+fn transaction(kind: i32, name: String) -> Result<Statement, SqlError> {
+    Ok(Statement::plain(
+        match TransactionStmtKind::try_from(kind) {
+            Ok(TransactionStmtKind::TransStmtBegin | TransactionStmtKind::TransStmtStart) => {
+                Kind::Begin
+            }
+            Ok(TransactionStmtKind::TransStmtCommit) => Kind::Commit,
+            Ok(TransactionStmtKind::TransStmtRollback) => Kind::Rollback,
+            Ok(TransactionStmtKind::TransStmtSavepoint) => Kind::Savepoint { name },
+            Ok(TransactionStmtKind::TransStmtRelease) => Kind::Release { name },
+            Ok(TransactionStmtKind::TransStmtRollbackTo) => Kind::RollbackTo { name },
+            _ => return Err(SqlError::unsupported("a prepared transaction")),
+        },
+    ))
+}
+
 fn read_only(what: &str) -> SqlError {
     SqlError::new(
         "25006",
@@ -126,7 +132,7 @@ fn setting(node: &Node) -> Result<String, SqlError> {
 
 fn selected(stmt: &SelectStmt, declared: &[u32], catalog: &Catalog) -> Result<Statement, SqlError> {
     refuse_clauses(stmt)?;
-    if let Some(statement) = status(stmt)? {
+    if let Some(statement) = status(stmt)?.or_else(|| asked::asked(stmt, declared)) {
         return Ok(statement);
     }
     let mut scope = Scope {

@@ -4,6 +4,7 @@ pub(super) const BOOL: u32 = 16;
 pub(super) const INT8: u32 = 20;
 pub(super) const INT4: u32 = 23;
 pub(super) const TEXT: u32 = 25;
+pub(super) const OID: u32 = 26;
 pub(super) const FLOAT4: u32 = 700;
 pub(super) const FLOAT8: u32 = 701;
 pub(super) const NUMERIC: u32 = 1700;
@@ -15,7 +16,7 @@ pub(super) fn type_named(names: &[String]) -> Option<u32> {
         "int2" => 21,
         "int4" => INT4,
         "int8" => INT8,
-        "oid" => 26,
+        "oid" => OID,
         "float4" => FLOAT4,
         "float8" => FLOAT8,
         "numeric" => NUMERIC,
