@@ -413,6 +413,40 @@ function isCopied(frame) {
     return copies.test(file) || reads(frame, file, COPIED, 2 * AROUND);
 }
 
+// Ids of `uuid`'s version 7 have the latest time that any request has read, or count on from it. It keeps
+// the two as properties of an object that has no others, however it is loaded, and begins with no time.
+// They are of each request by itself: in a replay others come in between, or do not.
+function keepTimesApart(current) {
+    Object.defineProperty(Object.prototype, "msecs", {
+        configurable: true,
+        get: () => undefined,
+        set(value) {
+            if (typeof this !== "object" || this === null) return;
+            if (value === -Infinity && Reflect.ownKeys(this).length === 0) partByTurn(this, ["msecs", "seq"], current);
+            if (Object.hasOwn(this, "msecs")) this.msecs = value;
+            else Reflect.defineProperty(this, "msecs", { value, writable: true, enumerable: true, configurable: true });
+        },
+    });
+}
+
+function partByTurn(object, names, current) {
+    const [parts, others] = [new WeakMap(), Object.create(null)];
+    const part = () => {
+        const turn = current();
+        if (!turn) return others;
+        if (!parts.has(turn)) parts.set(turn, Object.create(null));
+        return parts.get(turn);
+    };
+    for (const name of names) {
+        Object.defineProperty(object, name, {
+            get: () => part()[name],
+            set(value) {
+                part()[name] = value;
+            },
+        });
+    }
+}
+
 // Hashes of passwords in native code draw their salts in threads that work for no request. They take
 // one that they are given: at this place of the arguments, or as this option there.
 const SALTS = {
@@ -451,6 +485,7 @@ module.exports = current => {
     pinCrypto(drawing);
     pinMath(drawing);
     pinClock(current);
+    keepTimesApart(current);
     Module.syncBuiltinESMExports();
 };
 module.exports.Pins = Pins;

@@ -1,4 +1,4 @@
-// Ids by packages that keep blocks of random bytes, imported as modules and required, and a hash of a password whose salt native
+// Ids by packages that keep blocks of random bytes, or the time that was read last, imported as modules and required, and a hash of a password whose salt native
 // code draws.
 //
 //     node ids.js PORT [filled]
@@ -8,7 +8,7 @@ import { createServer } from "node:http";
 import { createRequire } from "node:module";
 import { hashSync } from "@node-rs/argon2";
 import { customAlphabet, nanoid } from "nanoid";
-import { v4 } from "uuid";
+import { v4, v7 } from "uuid";
 
 const required = createRequire(import.meta.url)("uuid");
 const digits = customAlphabet("0123456789", 12);
@@ -16,7 +16,7 @@ const cheap = { memoryCost: 64, timeCost: 1 };
 const seed = { random: undefined };
 const all = new Set();
 function ids() {
-    const made = [nanoid(), nanoid(64), digits(), v4(seed), required.v4(seed), hashSync("secret", cheap)];
+    const made = [nanoid(), nanoid(64), digits(), v4(seed), required.v4(seed), v7(), v7(), required.v7(), hashSync("secret", cheap)];
     for (const id of made) {
         if (all.has(id)) throw new Error(`the same id again: ${id}`);
         all.add(id);
