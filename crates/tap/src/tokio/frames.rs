@@ -8,7 +8,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use hindcast_taplog::pins::{Caller, mixed, mixed_text};
 
@@ -44,6 +44,33 @@ pub struct Program {
 }
 
 const SYMBOL: usize = 24;
+
+/// A place in the program's code that was looked up, and what was found. Both words are written
+/// by several threads, so the first one fits the second or counts for nothing.
+struct Known {
+    mixed: AtomicU64,
+    hash: AtomicU64,
+}
+
+static ALL_KNOWN: [Known; 1 << 12] = [const {
+    Known {
+        mixed: AtomicU64::new(0),
+        hash: AtomicU64::new(0),
+    }
+}; 1 << 12];
+
+impl Known {
+    fn get(&self, at: usize) -> Option<u64> {
+        let hash = self.hash.load(Ordering::Relaxed);
+        let is_of = self.mixed.load(Ordering::Relaxed) ^ hash == at as u64;
+        is_of.then_some(hash)
+    }
+
+    fn set(&self, at: usize, hash: u64) {
+        self.mixed.store(at as u64 ^ hash, Ordering::Relaxed);
+        self.hash.store(hash, Ordering::Relaxed);
+    }
+}
 
 pub fn begin(program: Program) {
     PROGRAM.store(Box::into_raw(Box::new(program)), Ordering::Release);
@@ -91,8 +118,19 @@ impl Program {
         Some(())
     }
 
-    /// By what a function is known that is running at `at`, and begins at `start`.
+    /// By what a function is known that is running at `at`, and begins at `start`. A place is
+    /// looked up once: names are long.
     fn known(&self, at: usize, start: usize) -> u64 {
+        let known = &ALL_KNOWN[at % ALL_KNOWN.len()];
+        if let Some(hash) = known.get(at) {
+            return hash;
+        }
+        let hash = self.look_up(at, start);
+        known.set(at, hash);
+        hash
+    }
+
+    fn look_up(&self, at: usize, start: usize) -> u64 {
         let place = |address: usize| address.wrapping_sub(self.bias);
         self.name_at(place(at))
             .map_or(place(start) as u64, |name| mixed_text(0, name))
@@ -191,6 +229,19 @@ pub fn caller() -> Option<Caller> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_is_known_once_it_was_looked_up() {
+        let known = &ALL_KNOWN[7];
+        assert_eq!(known.get(7), None);
+        known.set(7, 0x1234);
+        assert_eq!(known.get(7), Some(0x1234));
+        // Another one has its place.
+        let other = 7 + ALL_KNOWN.len();
+        assert_eq!(known.get(other), None);
+        known.set(other, 5);
+        assert_eq!((known.get(7), known.get(other)), (None, Some(5)));
+    }
 
     #[test]
     fn a_function_is_known_by_its_name_in_each_build() {
