@@ -1,16 +1,14 @@
 package com.github.benmanes.caffeine.cache;
 
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
 import java.net.InetAddress;
 import java.net.ServerSocket;
-import java.net.Socket;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.function.Function;
+import serving.Serving;
 
 /**
  * What is found in caches, which are called as Caffeine's, as far as they are looked at: java Found.java PORT MS [virtual]. A request for /CACHE/WAY looks, one for
@@ -76,27 +74,13 @@ public class Found {
             // Older versions have none.
             workers = (ExecutorService) Executors.class.getMethod("newVirtualThreadPerTaskExecutor").invoke(null);
         }
-        while (true) {
-            Socket client = server.accept();
-            workers.execute(() -> {
-                try (client) {
-                    BufferedReader reader = new BufferedReader(new InputStreamReader(client.getInputStream()));
-                    String line = reader.readLine();
-                    if (line == null) {
-                        return;
-                    }
-                    String[] parts = line.split(" ")[1].split("/");
-                    if (parts.length > 3) {
-                        Thread.sleep(pause);
-                    }
-                    String answer = look(parts[1].equals("bounded") ? bounded : unbounded, parts[2]);
-                    String head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: " + answer.length();
-                    client.getOutputStream().write((head + "\r\n\r\n" + answer).getBytes());
-                } catch (Exception error) {
-                    error.printStackTrace();
-                }
-            });
-        }
+        Serving.run(server, workers, path -> {
+            String[] parts = path.split("/");
+            if (parts.length > 3) {
+                Thread.sleep(pause);
+            }
+            return look(parts[1].equals("bounded") ? bounded : unbounded, parts[2]);
+        });
     }
 }
 

@@ -1,10 +1,7 @@
 package org.hibernate.cache.spi.support;
 
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
 import java.net.InetAddress;
 import java.net.ServerSocket;
-import java.net.Socket;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -18,6 +15,7 @@ import org.hibernate.cache.spi.DomainDataRegion;
 import org.hibernate.cache.spi.QueryKey;
 import org.hibernate.cache.spi.access.SoftLock;
 import org.hibernate.engine.spi.SharedSessionContractImplementor;
+import serving.Serving;
 
 /**
  * What is found in a second-level cache, which is called as Hibernate's, as far as it is looked at: java Entities.java PORT MS. A request for /KIND/WAY looks, one
@@ -81,29 +79,16 @@ public class Entities {
         queries = new QueryResultsCacheImpl();
         int pause = Integer.parseInt(arguments[1]);
         ExecutorService workers = Executors.newFixedThreadPool(4);
-        while (true) {
-            Socket client = server.accept();
-            workers.execute(() -> {
-                try (client) {
-                    BufferedReader reader = new BufferedReader(new InputStreamReader(client.getInputStream()));
-                    String line = reader.readLine();
-                    if (line == null) {
-                        return;
-                    }
-                    String[] parts = line.split(" ")[1].split("/");
-                    if (parts.length > 3) {
-                        Thread.sleep(pause);
-                    }
-                    String answer = look(parts[1], parts[2]);
-                    // What was put there is seen before this is answered.
-                    Thread.sleep(200);
-                    String head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: " + answer.length();
-                    client.getOutputStream().write((head + "\r\n\r\n" + answer).getBytes());
-                } catch (Exception error) {
-                    error.printStackTrace();
-                }
-            });
-        }
+        Serving.run(server, workers, path -> {
+            String[] parts = path.split("/");
+            if (parts.length > 3) {
+                Thread.sleep(pause);
+            }
+            String answer = look(parts[1], parts[2]);
+            // What was put there is seen before this is answered.
+            Thread.sleep(200);
+            return answer;
+        });
     }
 }
 

@@ -3,13 +3,11 @@ package ids;
 import cn.hutool.core.lang.Snowflake;
 import com.fasterxml.uuid.impl.TimeBasedGenerator;
 import io.hypersistence.tsid.TSID;
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
 import java.net.InetAddress;
 import java.net.ServerSocket;
-import java.net.Socket;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import serving.Serving;
 
 /**
  * Ids that are made of the time, by what is called as libraries' generators: java Ids.java PORT MS. A request for / gets one of each, twice; one for /late a little
@@ -23,30 +21,17 @@ public class Ids {
         Snowflake snowflakes = new Snowflake();
         TSID.Factory tsids = new TSID.Factory();
         ExecutorService workers = Executors.newFixedThreadPool(4);
-        while (true) {
-            Socket client = server.accept();
-            workers.execute(() -> {
-                try (client) {
-                    BufferedReader reader = new BufferedReader(new InputStreamReader(client.getInputStream()));
-                    String line = reader.readLine();
-                    if (line == null) {
-                        return;
-                    }
-                    if (line.contains("/late")) {
-                        Thread.sleep(pause);
-                    }
-                    StringBuilder made = new StringBuilder();
-                    for (int round = 0; round < 2; round += 1) {
-                        made.append(uuids.generate()).append(' ').append(snowflakes.nextId()).append(' ').append(tsids.generate().toLong()).append('\n');
-                    }
-                    // The next one comes before this is answered.
-                    Thread.sleep(200);
-                    String head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: " + made.length();
-                    client.getOutputStream().write((head + "\r\n\r\n" + made).getBytes());
-                } catch (Exception error) {
-                    error.printStackTrace();
-                }
-            });
-        }
+        Serving.run(server, workers, path -> {
+            if (path.equals("/late")) {
+                Thread.sleep(pause);
+            }
+            StringBuilder made = new StringBuilder();
+            for (int round = 0; round < 2; round += 1) {
+                made.append(uuids.generate()).append(' ').append(snowflakes.nextId()).append(' ').append(tsids.generate().toLong()).append('\n');
+            }
+            // The next one comes before this is answered.
+            Thread.sleep(200);
+            return made.toString();
+        });
     }
 }

@@ -8,13 +8,15 @@ use hindcast_tests::{Process, Stage};
 
 use super::languages::{compile, java_with_threads_of_its_own};
 
+/// What all of these answer by.
+const SERVING: &str = "serving/Serving.java";
 const FOUND: &str = "com.github.benmanes.caffeine.cache.Found";
 
 /// In the replay a request looks into a cache before the one that filled it originally.
 #[test]
 fn a_request_sees_in_a_cache_of_caffeine_what_it_saw() {
     let stage = Stage::new("found-java", "");
-    compile(&stage, &["Found.java"]);
+    compile(&stage, &["Found.java", SERVING]);
     let service = |pause: u32| {
         let (folder, port) = (stage.folder().display(), stage.service_port);
         format!("exec java -cp {folder} {FOUND} {port} {pause}")
@@ -38,7 +40,8 @@ fn a_request_sees_in_a_cache_of_caffeine_what_it_saw() {
 /// The same of entities, of those that are copied, and of results of queries.
 #[test]
 fn a_request_sees_in_the_second_level_cache_of_hibernate_what_it_saw() {
-    const FILES: [&str; 7] = [
+    const FILES: [&str; 8] = [
+        SERVING,
         "hibernate/SharedSessionContractImplementor.java",
         "hibernate/SoftLock.java",
         "hibernate/DomainDataRegion.java",
@@ -73,9 +76,14 @@ fn a_request_sees_in_the_second_level_cache_of_hibernate_what_it_saw() {
 #[test]
 fn a_request_gets_in_java_the_ids_of_the_time_that_it_got() {
     let stage = Stage::new("ids-java", "");
-    let files = ["TimeBasedGenerator", "Snowflake", "TSID", "Ids"];
-    let files = files.map(|file| format!("ids/{file}.java"));
-    compile(&stage, &files.each_ref().map(String::as_str));
+    let files = [
+        SERVING,
+        "ids/TimeBasedGenerator.java",
+        "ids/Snowflake.java",
+        "ids/TSID.java",
+        "ids/Ids.java",
+    ];
+    compile(&stage, &files);
     let service = |pause: u32| {
         let (folder, port) = (stage.folder().display(), stage.service_port);
         format!("exec java -cp {folder} ids.Ids {port} {pause}")
@@ -101,7 +109,7 @@ fn threads_that_java_runs_by_itself_wait_for_what_they_saw_in_a_cache() {
         return eprintln!("not tried: no Java here has virtual threads");
     };
     let stage = Stage::new("found-virtual", "");
-    compile(&stage, &["Found.java"]);
+    compile(&stage, &["Found.java", SERVING]);
     let service = |pause: u32| {
         let (folder, port) = (stage.folder().display(), stage.service_port);
         format!("exec {java} -cp {folder} {FOUND} {port} {pause} virtual")
