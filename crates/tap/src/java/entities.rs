@@ -7,14 +7,13 @@
 
 use std::ffi::CStr;
 
-use hindcast_taplog::pins::Caller;
 use libc::c_void;
 
 use super::asker::hash;
 use super::class::code::{ALOAD_0, ALOAD_1, ALOAD_2, ALOAD_3, ARETURN};
 use super::class::{Call, Called, ENTITIES, Patch, QUERIES, SEEN_ENTITY};
-use super::machine::{Reference, Thread, tools};
-use super::seen::{Slot, found, put_copy};
+use super::machine::{Reference, Thread};
+use super::seen::{Slot, found, named, put_copy, who_copied};
 use crate::turns;
 
 /// Something is about to be put there.
@@ -98,24 +97,16 @@ fn slot(thread: Thread, access: Reference, key: Reference) -> Option<Slot> {
     if access.is_null() || key.is_null() {
         return None;
     }
-    let known = match u16::try_from(tools().mark(access)) {
-        Ok(known @ 1..) => known,
-        _ => {
-            let name = thread.scoped(|| {
-                // SAFETY: what looks into a region has one, and that has a name.
-                unsafe {
-                    let region = |of| thread.ask(access, c"getRegion", of);
-                    let region = REGIONS.into_iter().find_map(region)?;
-                    let name = thread.ask(region, c"getName", c"()Ljava/lang/String;")?;
-                    thread.text(name, hash)
-                }
-            })?;
-            let known = Caller::of(name).0;
-            tools().set_mark(access, i64::from(known));
-            known
+    let name = named(thread, access, || {
+        // SAFETY: what looks into a region has one, and that has a name.
+        unsafe {
+            let region = |of| thread.ask(access, c"getRegion", of);
+            let region = REGIONS.into_iter().find_map(region)?;
+            let name = thread.ask(region, c"getName", c"()Ljava/lang/String;")?;
+            thread.text(name, hash)
         }
-    };
-    Slot::of(thread, known, key)
+    })?;
+    Slot::of(thread, name, key)
 }
 
 /// Hibernate gives this. Returns what is given instead.
@@ -132,7 +123,7 @@ pub unsafe extern "C" fn seen(
     // SAFETY: as the machine promises.
     let thread = unsafe { Thread::given(thread) };
     match slot(thread, access, key) {
-        Some(slot) => found(thread, slot, value),
+        Some(slot) => found(thread, slot, value, || who_copied(slot, value)),
         None => value,
     }
 }

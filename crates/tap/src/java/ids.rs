@@ -16,6 +16,7 @@ use libc::c_void;
 
 use super::asker::asker;
 use super::machine::{Reference, tools};
+use super::seen::replays;
 use crate::{pins, turns};
 
 thread_local! {
@@ -31,22 +32,18 @@ fn part(id: u128, nth: u16) -> i64 {
     (id >> (u32::from(nth) * BITS)) as i64 & ((1 << BITS) - 1)
 }
 
-fn series(nth: u16) -> Series {
-    Series {
-        of: Caller::of(asker(tools())),
-        numbers: Place(nth),
-    }
+fn series(of: Caller, nth: u16) -> Series {
+    let numbers = Place(nth);
+    Series { of, numbers }
 }
 
 pub extern "C" fn id_again(_: *mut c_void, _: Reference) -> u8 {
-    if turns::of_code() == 0 {
+    // While recording, who asks is looked for once, behind.
+    if turns::of_code() == 0 || !replays() {
         return 0;
     }
-    let Series { of, .. } = series(0);
-    let again = |nth| {
-        let numbers = Place(nth);
-        pins::number_again(Series { of, numbers }).map(|number| number.value)
-    };
+    let of = Caller::of(asker(tools()));
+    let again = |nth| pins::number_again(series(of, nth)).map(|number| number.value);
     let Some(lowest) = again(0) else {
         return 0;
     };
@@ -67,17 +64,14 @@ pub extern "C" fn id_low(_: *mut c_void, _: Reference) -> i64 {
 }
 
 pub extern "C" fn id_given(_: *mut c_void, _: Reference, high: i64, low: i64) {
-    if turns::of_code() == 0 {
+    if turns::of_code() == 0 || replays() {
         return;
     }
     let id = u128::from(high as u64) << u64::BITS | u128::from(low as u64);
-    let Series { of, .. } = series(0);
+    let of = Caller::of(asker(tools()));
     for nth in 0..=2 {
         pins::tell_number(Number {
-            series: Series {
-                of,
-                numbers: Place(nth),
-            },
+            series: series(of, nth),
             value: part(id, nth),
             asks: 0,
         });

@@ -188,7 +188,7 @@ pub unsafe extern "C" fn seen(
     // SAFETY: as the machine promises.
     let thread = unsafe { Thread::given(thread) };
     match slot(thread, cache, key) {
-        Some(slot) => found(thread, slot, value),
+        Some(slot) => found(thread, slot, value, || who(value)),
         None => value,
     }
 }
@@ -295,7 +295,7 @@ pub unsafe extern "C" fn looked(
     if !replays()
         && let Some(slot) = slot(thread, cache, key)
     {
-        let number = who(slot, value);
+        let number = who(value);
         let is_own = computes(NOTHING) == number;
         tell(slot, if is_own { NOTHING } else { number });
     }

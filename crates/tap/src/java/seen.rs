@@ -92,23 +92,26 @@ impl Slot {
 }
 
 fn slot(thread: Thread, cache: Reference, key: Reference) -> Option<Slot> {
-    let tools = tools();
-    let of_cache = match u16::try_from(tools.mark(cache)) {
-        Ok(known @ 1..) => known,
-        _ => {
-            let name = thread.scoped(|| {
-                // SAFETY: the cache is an object, and its name a text.
-                unsafe {
-                    let name = thread.ask(cache, c"getName", c"()Ljava/lang/String;")?;
-                    thread.text(name, hash)
-                }
-            })?;
-            let known = Caller::of(name).0;
-            tools.set_mark(cache, i64::from(known));
-            known
+    let cache = named(thread, cache, || {
+        // SAFETY: the cache is an object, and its name a text.
+        unsafe {
+            let name = thread.ask(cache, c"getName", c"()Ljava/lang/String;")?;
+            thread.text(name, hash)
         }
-    };
-    Slot::of(thread, of_cache, key)
+    })?;
+    Slot::of(thread, cache, key)
+}
+
+/// What a cache is known by, which is its mark: of its name, which it is asked for once.
+pub fn named(thread: Thread, cache: Reference, name: impl FnOnce() -> Option<u64>) -> Option<u16> {
+    match u16::try_from(tools().mark(cache)) {
+        Ok(known @ 1..) => Some(known),
+        _ => {
+            let known = Caller::of(thread.scoped(name)?).0;
+            tools().set_mark(cache, i64::from(known));
+            Some(known)
+        }
+    }
 }
 
 pub fn replays() -> bool {
@@ -256,10 +259,11 @@ pub fn again(thread: Thread, slot: Slot) -> Again {
     }
 }
 
-/// A cache gives this to a request. Returns what is given instead.
-pub fn found(thread: Thread, slot: Slot, value: Reference) -> Reference {
+/// A cache gives this to a request, and it is known who put it there. Returns what is given
+/// instead.
+pub fn found(thread: Thread, slot: Slot, value: Reference, who: impl FnOnce() -> i64) -> Reference {
     if !replays() {
-        tell(slot, who(slot, value));
+        tell(slot, who());
         return value;
     }
     match again(thread, slot) {
@@ -269,14 +273,19 @@ pub fn found(thread: Thread, slot: Slot, value: Reference) -> Reference {
     }
 }
 
-/// Who put there what is found.
-pub fn who(slot: Slot, value: Reference) -> i64 {
-    if value.is_null() {
-        return NOTHING;
+/// Who put there what is found, by its mark.
+pub fn who(value: Reference) -> i64 {
+    match value.is_null() {
+        true => NOTHING,
+        false => tools().mark(value).max(UNKNOWN),
     }
-    match tools().mark(value) {
-        known if known > UNKNOWN => known,
-        _ => copied().get(&slot).copied().unwrap_or(UNKNOWN),
+}
+
+/// The same in a cache that may have given a copy.
+pub fn who_copied(slot: Slot, value: Reference) -> i64 {
+    match who(value) {
+        UNKNOWN => copied().get(&slot).copied().unwrap_or(UNKNOWN),
+        known => known,
     }
 }
 
@@ -287,7 +296,7 @@ fn of_wrapper(thread: Thread, slot: Slot, wrapper: Reference) -> i64 {
     let within = thread.scoped(|| {
         // SAFETY: it is a wrapper.
         let value = unsafe { thread.ask(wrapper, c"get", c"()Ljava/lang/Object;")? };
-        Some(who(slot, value))
+        Some(who_copied(slot, value))
     });
     // The cache may have an entry that says: nothing.
     within.filter(|&who| who != NOTHING).unwrap_or(UNKNOWN)
