@@ -8,16 +8,18 @@
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use hindcast_taplog::pins::{Caller, mixed, mixed_text};
 
+use super::steps::{Known, Steps};
 use crate::program::{Sections, number, word};
 use crate::{turns, works};
 
 unsafe extern "C-unwind" {
     fn _Unwind_Backtrace(look: extern "C" fn(*mut c_void, *mut c_void) -> c_int, at: *mut c_void);
     fn _Unwind_GetIP(context: *mut c_void) -> usize;
+    fn _Unwind_GetCFA(context: *mut c_void) -> usize;
     fn _Unwind_GetRegionStart(context: *mut c_void) -> usize;
 }
 
@@ -45,32 +47,8 @@ pub struct Program {
 
 const SYMBOL: usize = 24;
 
-/// A place in the program's code that was looked up, and what was found. Both words are written
-/// by several threads, so the first one fits the second or counts for nothing.
-struct Known {
-    mixed: AtomicU64,
-    hash: AtomicU64,
-}
-
-static ALL_KNOWN: [Known; 1 << 12] = [const {
-    Known {
-        mixed: AtomicU64::new(0),
-        hash: AtomicU64::new(0),
-    }
-}; 1 << 12];
-
-impl Known {
-    fn get(&self, at: usize) -> Option<u64> {
-        let hash = self.hash.load(Ordering::Relaxed);
-        let is_of = self.mixed.load(Ordering::Relaxed) ^ hash == at as u64;
-        is_of.then_some(hash)
-    }
-
-    fn set(&self, at: usize, hash: u64) {
-        self.mixed.store(at as u64 ^ hash, Ordering::Relaxed);
-        self.hash.store(hash, Ordering::Relaxed);
-    }
-}
+/// By what the functions of places in the program's code are known.
+static FUNCTIONS_AT: Known = Known::none();
 
 pub fn begin(program: Program) {
     PROGRAM.store(Box::into_raw(Box::new(program)), Ordering::Release);
@@ -121,13 +99,11 @@ impl Program {
     /// By what a function is known that is running at `at`, and begins at `start`. A place is
     /// looked up once: names are long.
     fn known(&self, at: usize, start: usize) -> u64 {
-        let known = &ALL_KNOWN[at % ALL_KNOWN.len()];
-        if let Some(hash) = known.get(at) {
-            return hash;
-        }
-        let hash = self.look_up(at, start);
-        known.set(at, hash);
-        hash
+        FUNCTIONS_AT.get(at).unwrap_or_else(|| {
+            let hash = self.look_up(at, start);
+            FUNCTIONS_AT.set(at, hash);
+            hash
+        })
     }
 
     fn look_up(&self, at: usize, start: usize) -> u64 {
@@ -179,31 +155,81 @@ struct Frames {
     hash: u64,
     functions: usize,
     others: usize,
+    steps: Steps,
 }
 
-extern "C" fn look(context: *mut c_void, frames: *mut c_void) -> c_int {
-    // SAFETY: what `caller` has given, and what the unwinder has.
-    let (frames, at, start) = unsafe {
-        let (returns, start) = (_Unwind_GetIP(context), _Unwind_GetRegionStart(context));
+impl Frames {
+    /// `place`: in the frame of the function that looks.
+    fn new(program: &'static Program, line: u64, place: usize) -> Self {
+        Self {
+            program,
+            hash: line,
+            functions: 0,
+            // Who looks.
+            others: 1,
+            steps: Steps::from(place),
+        }
+    }
+
+    /// A frame that returns to there: one of the program's functions, as `known` says, or of
+    /// another's. Returns whether the next one is to be looked at.
+    fn look(&mut self, returns: usize, known: impl FnOnce(usize) -> Option<u64>) -> Option<bool> {
         // It may return to behind a function that does not.
+        let at = returns.wrapping_sub(1);
+        match self.program.code.contains(&at) {
+            true => {
+                self.hash = mixed(self.hash, known(at)?);
+                self.functions += 1;
+            }
+            // Ours, by which the task runs, or a library that has called it.
+            false if self.functions > 0 => return Some(false),
+            false => self.others += 1,
+        }
+        Some(self.functions < FUNCTIONS && self.others < OTHERS)
+    }
+
+    /// All of them, if they are as the unwinder has found some before.
+    fn look_up_the_stack(&mut self) -> Option<u64> {
+        loop {
+            let returns = self.steps.next()?;
+            if !self.look(returns, |at| FUNCTIONS_AT.get(at))? {
+                return self.steps.are_known().then_some(self.hash);
+            }
+        }
+    }
+}
+
+/// A frame, and all of them so far: the first is of who looks.
+struct Unwound {
+    frames: Frames,
+    began: bool,
+}
+
+extern "C" fn look(context: *mut c_void, unwound: *mut c_void) -> c_int {
+    // SAFETY: what `unwind` has given.
+    let unwound = unsafe { &mut *unwound.cast::<Unwound>() };
+    if !std::mem::replace(&mut unwound.began, true) {
+        return ON;
+    }
+    let frames = &mut unwound.frames;
+    // SAFETY: what the unwinder has given.
+    let (returns, start, behind) = unsafe {
         (
-            &mut *frames.cast::<Frames>(),
-            returns.wrapping_sub(1),
-            start,
+            _Unwind_GetIP(context),
+            _Unwind_GetRegionStart(context),
+            _Unwind_GetCFA(context),
         )
     };
-    match frames.program.code.contains(&at) {
-        true => {
-            frames.hash = mixed(frames.hash, frames.program.known(at, start));
-            frames.functions += 1;
+    frames
+        .steps
+        .learn(returns, behind.wrapping_sub(size_of::<usize>()));
+    let program = frames.program;
+    match frames.look(returns, |at| Some(program.known(at, start))) {
+        Some(true) => ON,
+        _ => {
+            frames.steps.become_known();
+            DONE
         }
-        // Ours, by which the task runs, or a library that has called it.
-        false if frames.functions > 0 => return DONE,
-        false => frames.others += 1,
-    }
-    match frames.functions < FUNCTIONS && frames.others < OTHERS {
-        true => ON,
-        false => DONE,
     }
 }
 
@@ -215,33 +241,30 @@ pub fn caller() -> Option<Caller> {
     }
     // SAFETY: it is set once, and stays.
     let program = unsafe { PROGRAM.load(Ordering::Acquire).as_ref() }?;
-    let mut frames = Frames {
-        program,
-        hash: works::line(super::running()),
-        functions: 0,
-        others: 0,
-    };
-    // SAFETY: the function takes what it is given here.
-    unsafe { _Unwind_Backtrace(look, (&raw mut frames).cast()) };
-    Some(Caller::of(frames.hash))
+    Some(Caller::of(hash(program, works::line(super::running()))))
+}
+
+/// It has a frame of its own, at the same place of which each walk begins.
+#[inline(never)]
+fn hash(program: &'static Program, line: u64) -> u64 {
+    let mut place = 0_usize;
+    let place = (&raw mut place) as usize;
+    let known = Frames::new(program, line, place).look_up_the_stack();
+    known.unwrap_or_else(|| {
+        let frames = Frames::new(program, line, place);
+        let mut unwound = Unwound {
+            frames,
+            began: false,
+        };
+        // SAFETY: the function takes what it is given here.
+        unsafe { _Unwind_Backtrace(look, (&raw mut unwound).cast()) };
+        unwound.frames.hash
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_place_is_known_once_it_was_looked_up() {
-        let known = &ALL_KNOWN[7];
-        assert_eq!(known.get(7), None);
-        known.set(7, 0x1234);
-        assert_eq!(known.get(7), Some(0x1234));
-        // Another one has its place.
-        let other = 7 + ALL_KNOWN.len();
-        assert_eq!(known.get(other), None);
-        known.set(other, 5);
-        assert_eq!((known.get(7), known.get(other)), (None, Some(5)));
-    }
 
     #[test]
     fn a_function_is_known_by_its_name_in_each_build() {

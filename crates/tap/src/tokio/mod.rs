@@ -25,6 +25,7 @@
 mod clients;
 mod frames;
 mod kinds;
+mod steps;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
