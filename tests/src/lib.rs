@@ -32,6 +32,7 @@ pub mod stage;
 pub mod standby;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 pub use process::{Finished, Process};
@@ -66,6 +67,12 @@ pub fn repository(path: &str) -> PathBuf {
         .parent()
         .expect("this crate is in a folder of the workspace");
     root.join(path)
+}
+
+/// What a service needs that is in a folder of the repository.
+pub fn install(script: &str, arguments: &[&str]) {
+    let status = Command::new(repository(script)).args(arguments).status();
+    assert!(status.expect("bash is there").success());
 }
 
 /// One of our own programs, the newest there is: the test script builds it optimised, a developer

@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use hindcast_tests::http::Client;
-use hindcast_tests::{Process, Stage, repository};
+use hindcast_tests::{Process, Stage, install, repository};
 
 use super::inside_extension;
-use super::languages::install;
 
 const PAGES: &str = "CREATE TABLE author (id int PRIMARY KEY, name text NOT NULL);
     INSERT INTO author SELECT id, 'author ' || id FROM generate_series(1, 5) AS id;

@@ -5,19 +5,13 @@ use std::process::Command;
 
 use hindcast_tests::http::Client;
 use hindcast_tests::stage::free_port;
-use hindcast_tests::{Process, Stage, repository};
+use hindcast_tests::{Process, Stage, install, repository};
 
 use super::inside::{CLIENTS, python, record, replay};
 use super::inside_loops;
 
 const SCHEMA: &str = "CREATE TABLE seen (text text PRIMARY KEY)";
 const ROUNDS: usize = 8;
-
-/// What a service needs that is in a folder of the repository.
-fn install(script: &str, arguments: &[&str]) {
-    let status = Command::new(repository(script)).args(arguments).status();
-    assert!(status.expect("bash is there").success());
-}
 
 struct Others {
     port: u16,

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use hindcast_tests::http::Client;
-use hindcast_tests::{Process, Stage, program, repository};
+use hindcast_tests::{Process, Stage, install, program, repository};
 use serde_json::Value;
 
 use super::inside_extension;
@@ -16,12 +16,6 @@ use super::inside_extension;
 const SCHEMA: &str = "CREATE TABLE mark (name text NOT NULL, step int NOT NULL)";
 const CLIENTS: usize = 10;
 const ROUNDS: usize = 12;
-/// What a service needs that is in a folder of the repository.
-fn install(script: &str, arguments: &[&str]) {
-    let status = Command::new(repository(script)).args(arguments).status();
-    assert!(status.expect("bash is there").success());
-}
-
 pub fn python(program: &str) -> String {
     install("tests/services/install.sh", &[]);
     let folder = repository("tests/services/.venv/bin");

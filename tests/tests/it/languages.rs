@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use hindcast_tests::http::{Client, Response};
-use hindcast_tests::{Process, Stage, repository};
+use hindcast_tests::{Process, Stage, install, repository};
 
 use super::{inside_extension, inside_loops};
 
@@ -19,12 +19,6 @@ const NOTES: usize = 4;
 pub const REQUESTS: usize = CLIENTS * LOGINS * (NOTES + 2);
 /// Of a session.
 pub const LIFETIME: Duration = Duration::from_secs(10);
-
-/// What a service needs that is in a folder of the repository.
-pub fn install(script: &str, arguments: &[&str]) {
-    let status = Command::new(repository(script)).args(arguments).status();
-    assert!(status.expect("bash is there").success());
-}
 
 /// Sends a request with these headers.
 trait Ask: FnMut(&str, &str, &[(&str, &str)]) -> Response {}

@@ -1,10 +1,9 @@
 //! Pools of connections that are smaller than what a replay has in flight.
 
 use hindcast_tests::http::Client;
-use hindcast_tests::{Process, Stage, repository, wait_for};
+use hindcast_tests::{Process, Stage, install, repository, wait_for};
 
 use super::inside_extension;
-use super::languages::install;
 
 const SCHEMA: &str = "CREATE TABLE written (name text NOT NULL)";
 

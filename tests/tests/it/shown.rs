@@ -2,11 +2,10 @@
 //! come to the workers that they came to.
 
 use hindcast_tests::http::Client;
-use hindcast_tests::{Stage, repository};
+use hindcast_tests::{Stage, install, repository};
 
 use super::answers::{run, service};
 use super::inside_extension;
-use super::languages::install;
 
 const NOTES: &str = "CREATE TABLE note (id int GENERATED ALWAYS AS IDENTITY);
     CREATE TABLE seen (times int); INSERT INTO seen VALUES (0)";

@@ -2,12 +2,11 @@
 
 use std::process::Command;
 
-use hindcast_tests::repository;
 use hindcast_tests::stage::free_port;
 use hindcast_tests::standby::Pair;
+use hindcast_tests::{install, repository};
 
 use super::inside;
-use super::languages::install;
 
 const SCHEMA: &str = "CREATE TABLE t (id bigint PRIMARY KEY, s text, tags text[], grid int[], n numeric);
      INSERT INTO t SELECT i, 's' || i, ARRAY['a b', NULL, 'q\"\\x'], ARRAY[[i, 2], [3, NULL]], i / 4.0 FROM generate_series(1, 20) i";

@@ -3,20 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::process::Command;
 
 use hindcast_tests::http::Client;
-use hindcast_tests::{Finished, Process, Stage, repository};
+use hindcast_tests::{Finished, Process, Stage, install, repository};
 
 const SCHEMA: &str =
     "CREATE TABLE note (id text PRIMARY KEY, person text NOT NULL, text text NOT NULL)";
 const PEOPLE: usize = 3;
 const NOTES: usize = 4;
-
-fn install(script: &str, arguments: &[&str]) {
-    let status = Command::new(repository(script)).args(arguments).status();
-    assert!(status.expect("bash is there").success());
-}
 
 fn python(stage: &Stage) -> Vec<String> {
     install("tests/services/install.sh", &[]);

@@ -12,17 +12,38 @@ use hindcast_wire::row_order::RowOrder;
 
 use super::{Context, Holder};
 
-/// Rows of a statement that are kept back until all are there.
+/// Rows that are kept back until all are there.
+#[derive(Debug, Default)]
+struct Kept {
+    /// Whether the statement fixes their order.
+    ordered: bool,
+    hashes: Vec<u64>,
+    frames: Vec<Frame>,
+}
+
+impl Kept {
+    fn keep(&mut self, frame: &Frame, text: &[u8], ordered: bool) {
+        self.hashes.push(row_hash(text));
+        self.frames.push(frame.clone());
+        self.ordered = ordered;
+    }
+
+    /// In this order, if they are the rows of one.
+    fn places(&self, order: Option<&RowOrder>) -> Vec<usize> {
+        order
+            .and_then(|order| order.of(&self.hashes))
+            .unwrap_or_else(|| (0..self.frames.len()).collect())
+    }
+}
+
+/// Rows of a statement.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     /// In which order those of its statements came, by statement.
     orders: Vec<RowOrder>,
     /// The statement has other rows.
     others: Option<u32>,
-    /// Whether the statement fixes the order of these.
-    ordered: bool,
-    hashes: Vec<u64>,
-    kept: Vec<Frame>,
+    kept: Kept,
 }
 
 /// Rows that are read from cursors which outlive the transaction that declared them. What reads
@@ -33,9 +54,7 @@ pub(super) struct Fetched {
     orders: Vec<RowOrder>,
     /// There are more rows than in any of these.
     others: bool,
-    ordered: bool,
-    hashes: Vec<u64>,
-    kept: Vec<Frame>,
+    kept: Kept,
 }
 
 impl Fetched {
@@ -48,14 +67,11 @@ impl Fetched {
         self.orders.iter().map(RowOrder::count).max().unwrap_or(0)
     }
 
-    /// In which order the rows that are kept are to come.
-    fn places(&mut self) -> Vec<usize> {
-        let mut all = self.orders.iter().map(|order| order.of(&self.hashes));
-        match all.position(|places| places.is_some()) {
-            Some(at) => self.orders.remove(at).of(&self.hashes),
-            None => None,
-        }
-        .unwrap_or_else(|| (0..self.kept.len()).collect())
+    /// The order in which just the rows that are kept came.
+    fn take_order(&mut self) -> Option<RowOrder> {
+        let is_theirs = |order: &RowOrder| order.of(&self.kept.hashes).is_some();
+        let at = self.orders.iter().position(is_theirs)?;
+        Some(self.orders.remove(at))
     }
 }
 
@@ -107,16 +123,14 @@ impl Holder {
         let Some(order) = open.rows.order(statement) else {
             return false;
         };
-        if open.rows.kept.len() == order.count() {
+        if open.rows.kept.frames.len() == order.count() {
             // There are more.
             open.rows.others = Some(statement);
             self.give_rows(out, cx);
             return false;
         }
         let text = self.answers.row(frame.body(), &self.settings);
-        open.rows.hashes.push(row_hash(text));
-        open.rows.kept.push(frame.clone());
-        open.rows.ordered = ordered;
+        open.rows.kept.keep(frame, text, ordered);
         true
     }
 
@@ -131,40 +145,30 @@ impl Holder {
         if self.fetched.others || self.fetched.orders.is_empty() {
             return false;
         }
-        if self.fetched.kept.len() == self.fetched.most() {
+        if self.fetched.kept.frames.len() == self.fetched.most() {
             self.give_fetched(out, cx);
             self.fetched.others = true;
             return false;
         }
         let text = self.answers.row(frame.body(), &self.settings);
-        self.fetched.hashes.push(row_hash(text));
-        self.fetched.kept.push(frame.clone());
-        self.fetched.ordered = ordered;
+        self.fetched.kept.keep(frame, text, ordered);
         true
     }
 
     fn give_fetched(&mut self, out: &mut Wires, cx: &mut impl Context) {
         self.fetched.others = false;
-        if self.fetched.kept.is_empty() {
+        if self.fetched.kept.frames.is_empty() {
             return;
         }
-        let places = self.fetched.places();
+        let order = self.fetched.take_order();
         let kept = std::mem::take(&mut self.fetched.kept);
-        self.fetched.hashes.clear();
-        self.give(&kept, &places, self.fetched.ordered, out, cx);
+        self.give(&kept, &kept.places(order.as_ref()), out, cx);
     }
 
-    fn give(
-        &mut self,
-        kept: &[Frame],
-        places: &[usize],
-        ordered: bool,
-        out: &mut Wires,
-        cx: &mut impl Context,
-    ) {
+    fn give(&mut self, kept: &Kept, places: &[usize], out: &mut Wires, cx: &mut impl Context) {
         for &place in places {
-            self.note_answer(&kept[place], ordered, cx);
-            self.tell(&kept[place], out, cx);
+            self.note_answer(&kept.frames[place], kept.ordered, cx);
+            self.tell(&kept.frames[place], out, cx);
         }
     }
 
@@ -174,16 +178,12 @@ impl Holder {
         let Some(open) = &mut self.transaction else {
             return;
         };
-        if open.rows.kept.is_empty() {
+        if open.rows.kept.frames.is_empty() {
             return;
         }
         let kept = std::mem::take(&mut open.rows.kept);
-        let hashes = std::mem::take(&mut open.rows.hashes);
-        let ordered = open.rows.ordered;
         let statement = open.recorded_statement();
-        let order = statement.and_then(|statement| open.rows.order(statement));
-        let places = order.and_then(|order| order.of(&hashes));
-        let places: Vec<_> = places.unwrap_or_else(|| (0..kept.len()).collect());
-        self.give(&kept, &places, ordered, out, cx);
+        let places = kept.places(statement.and_then(|statement| open.rows.order(statement)));
+        self.give(&kept, &places, out, cx);
     }
 }
