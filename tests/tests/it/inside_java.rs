@@ -153,6 +153,25 @@ fn a_request_sees_in_a_loops_cache_of_java_what_it_saw() {
     is_the_same_if_late(&stage, service, looks);
 }
 
+/// In the replay other objects have been asked for their hashes before.
+#[test]
+fn sets_of_classes_and_of_constants_come_in_the_order_in_which_they_came() {
+    let stage = Stage::new("hashed-java", "");
+    compile(&stage, &["Hashed.java", SERVING]);
+    let service = |others: u32| {
+        let (folder, port) = (stage.folder().display(), stage.service_port);
+        format!("exec java -cp {folder} Hashed {port} {others}")
+    };
+    is_the_same_if_late(&stage, service, |ask| {
+        let first = ask("/");
+        assert!(
+            first.contains("FOUND") && first.contains("Other"),
+            "{first}"
+        );
+        assert_eq!(ask("/"), first);
+    });
+}
+
 /// What is late in the replay, by so many milliseconds, was not where it was recorded.
 fn is_the_same_if_late(
     stage: &Stage,

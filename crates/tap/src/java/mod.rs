@@ -16,6 +16,7 @@
 //!   Mono.cache              ──▶ copies     likewise, where a loop must not wait
 //!   PooledOptimizer, …      ──▶ numbers    which of the ids that it keeps the request was given
 //!   Snowflake, …            ──▶ ids        likewise, of those that are made of the time
+//!   Enum, each class        ──▶ hashes     its number among all objects is that of its name
 //! ```
 //!
 //! A Java machine loads libraries of its own when its program begins. That is the moment: the
@@ -29,6 +30,7 @@ mod asker;
 mod class;
 mod copies;
 mod entities;
+mod hashes;
 mod ids;
 mod local;
 mod machine;
@@ -112,6 +114,7 @@ fn begin(is_pinned: bool) {
         names.dedup();
         let find = |name| thread.find(library, &CString::new(name).ok()?);
         let classes: Vec<Reference> = names.into_iter().filter_map(find).collect();
+        tools.call(reads, hashes::loads)?;
         if is_pinned {
             order_collections(thread, library);
         }
@@ -120,7 +123,11 @@ fn begin(is_pinned: bool) {
             thread.set_property(library, CARRIERS, c"256");
         }
         READS_CLOCKS.store(is_pinned, Ordering::Relaxed);
-        tools.read_again(&classes, reads)
+        tools.read_again(&classes)?;
+        if is_pinned && let Some(object) = thread.string(c"") {
+            hashes::begin(thread, tools, object);
+        }
+        Some(())
     });
     IS_PINNED.store(is_pinned && done.is_some(), Ordering::Relaxed);
 }
@@ -208,8 +215,15 @@ unsafe extern "C" fn reads(
     }
 }
 
-/// What replaces what is drawn. Those of one class are together.
-const GENERATORS: [Patch; 19] = [
+/// What replaces what is drawn, numbers of objects included. Those of one class are together.
+const GENERATORS: [Patch; 20] = [
+    Patch {
+        class: "java/lang/Enum",
+        method: "<init>",
+        descriptor: "(Ljava/lang/String;I)V",
+        begins: None,
+        ends: Some((RETURN, call(&[ALOAD_0, ALOAD_1], shim::MADE_CONSTANT))),
+    },
     number("java/lang/Math"),
     number("java/lang/StrictMath"),
     beginning("java/time/Clock"),

@@ -15,7 +15,7 @@ use super::class::{
     NUMBER_OF, PUTS_LOCAL, SEEN_AGAIN, SEEN_ENTITY, SHIM, SOURCE, of_natives,
 };
 use super::machine::{Native, Reference, Thread, tools};
-use super::{copies, entities, ids, local, numbers, seen};
+use super::{copies, entities, hashes, ids, local, numbers, seen};
 use crate::{pins, starts, turns};
 
 /// What a generator begins with, and what `ThreadLocalRandom` goes on with.
@@ -64,6 +64,9 @@ pub const STARTED: Method = ("started", "(Ljava/lang/Object;)V");
 pub const GOES_ON: Method = ("goesOn", "(Ljava/lang/Object;)V");
 pub const WAITS: Method = ("waits", "(Ljava/lang/Object;)V");
 
+/// A constant of an enum is made, of this name.
+pub const MADE_CONSTANT: Method = ("madeConstant", "(Ljava/lang/Object;Ljava/lang/String;)V");
+
 /// How many connections a pool may have.
 pub const CONNECTIONS: Method = ("connections", "(I)I");
 
@@ -102,7 +105,7 @@ pub const ADJUSTMENT: Method = ("getNanoTimeAdjustment", "(J)J");
 pub static NEEDED: AtomicI32 = AtomicI32::new(0);
 
 /// The native methods.
-fn all() -> [(Method, *mut c_void); 54] {
+fn all() -> [(Method, *mut c_void); 55] {
     [
         (SEED, seed as *mut c_void),
         (NEXT_SEED, next_seed as *mut c_void),
@@ -128,6 +131,7 @@ fn all() -> [(Method, *mut c_void); 54] {
         (STARTED, started as *mut c_void),
         (GOES_ON, goes_on as *mut c_void),
         (WAITS, waits as *mut c_void),
+        (MADE_CONSTANT, hashes::made_constant as *mut c_void),
         (CONNECTIONS, connections as *mut c_void),
         (NUMBERS_FOR, numbers::numbers_for as *mut c_void),
         (NUMBER_OF, numbers::number_of as *mut c_void),
