@@ -26,7 +26,8 @@ import java.util.concurrent.ThreadLocalRandom;
 public class Draws {
     static final SecureRandom SHARED = new SecureRandom();
     /** As a server gives itself a name, which its answers have. */
-    static final String NAME = Math.random() + "-" + ThreadLocalRandom.current().nextLong(1 << 16);
+    static final String NAME = Math.random() + "-" + ThreadLocalRandom.current().nextLong(1 << 16)
+            + "-" + UUID.randomUUID();
     static final TreeMap<String, Callable<Object>> WAYS = new TreeMap<>();
 
     /** Programs compute keys so: it gives what its seed says. */

@@ -92,6 +92,16 @@ pub fn caller(tools: Tools, of: u64) -> Caller {
     Caller::of(mixed(asker(tools) ^ of))
 }
 
+/// Whether the runtime asks for a connection that is encrypted. Its keys are not to be had from a
+/// recording.
+pub fn is_for_tls(tools: Tools) -> bool {
+    let (methods, count) = tools.methods::<DEPTH>();
+    let is_tls = |class: &[u8], _: &[u8]| class.starts_with(b"Lsun/security/ssl/");
+    let mut methods = methods.iter().take(count);
+    // SAFETY: the thread is in these methods.
+    methods.any(|&method| unsafe { tools.names(method, is_tls) }.unwrap_or(false))
+}
+
 /// Who makes something that is kept: the innermost methods of three files.
 pub fn maker(tools: Tools) -> u64 {
     maker_by(tools, |method| number(tools, method))

@@ -9,7 +9,7 @@ use chacha20::rand_core::{Rng, SeedableRng};
 use hindcast_taplog::pins::{Caller, Reads};
 use libc::{c_int, c_void};
 
-use super::asker::{asker, caller, reader};
+use super::asker::{asker, caller, is_for_tls, reader};
 use super::class::{
     ASKS_MORE, Called as Method, GIVEN, ID_AGAIN, ID_GIVEN, ID_HIGH, ID_LOW, IS_TAKEN, LOOKED,
     NUMBER_OF, PUTS_LOCAL, SEEN_AGAIN, SEEN_ENTITY, SHIM, SOURCE, of_natives,
@@ -204,18 +204,26 @@ fn number_of(caller: Caller) -> Option<u64> {
     drawn(caller).map(u64::from_ne_bytes)
 }
 
-/// Outside of requests: what the thread draws there, by the code that asks. Names that a program
-/// gives itself at its start are made so. It costs more than the number itself, so not for long.
-fn number_outside() -> Option<u64> {
+/// Outside of requests: what the thread draws there, by the code that asks for so many bytes. Names
+/// that a program gives itself at its start are made so. It costs more than the number itself, so
+/// not for long.
+fn drawn_outside<const N: usize>(of: u64) -> Option<[u8; N]> {
     const MAX: u32 = 2000;
     static DRAWN: AtomicU32 = AtomicU32::new(0);
     if pins::is_of_request() || !starts::are_pinned() || DRAWN.load(Ordering::Relaxed) >= MAX {
         return None;
     }
     DRAWN.fetch_add(1, Ordering::Relaxed);
-    let caller = caller(tools(), size_of::<u64>() as u64);
-    // SAFETY: there is room.
-    pins::number(|bytes, length| unsafe { pins::draw_for_thread(caller, bytes, length) })
+    if is_for_tls(tools()) {
+        return None;
+    }
+    let mut bytes = [0; N];
+    // SAFETY: there is room for so many bytes.
+    unsafe { pins::draw_for_thread(caller(tools(), of), bytes.as_mut_ptr(), N) }.then_some(bytes)
+}
+
+fn number_outside() -> Option<u64> {
+    drawn_outside(size_of::<u64>() as u64).map(u64::from_ne_bytes)
 }
 
 extern "C" fn seed(_: *mut c_void, _: Reference, given: i64) -> i64 {
@@ -257,14 +265,18 @@ extern "C" fn made_calendar(_: *mut c_void, _: Reference) {
 
 unsafe extern "C" fn fill(thread: *mut c_void, _: Reference, array: Reference) {
     turns::step_back();
-    if array.is_null() || turns::of_code() == 0 {
+    if array.is_null() {
         return;
     }
     // SAFETY: a machine calls with its thread and an array of bytes.
     unsafe {
         let thread = Thread::given(thread);
         let length = thread.length(array);
-        let Some(key) = drawn(caller(tools(), length as u64)) else {
+        let key = match turns::of_code() {
+            0 => drawn_outside(length as u64),
+            _ => drawn(caller(tools(), length as u64)),
+        };
+        let Some(key) = key else {
             return;
         };
         let mut generator = ChaCha20Rng::from_seed(key);
