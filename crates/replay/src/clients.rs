@@ -9,12 +9,13 @@
 //! that, and who sees it carries it.
 //!
 //! That makes no request wait for one behind it in the line: what was answered before another
-//! arrived has first used the database before the other did.
+//! arrived has first used the database before the other did. Who puts something into a cache
+//! stands before those who see it there ([`begin_before_who_sees`]).
 
 use std::collections::{HashMap, HashSet};
 
 use hindcast_model::Micros;
-use hindcast_order::Request;
+use hindcast_order::{Request, Span};
 use hindcast_taplog::pins::{Number, mixed};
 
 /// Shorter values are settings, which many clients have in common.
@@ -87,6 +88,37 @@ pub fn cached(numbers: &[Number], is_seen: bool) -> impl Iterator<Item = u64> + 
     own.filter_map(|one| Some(mixed(OBJECT, one.object()? as u64)))
 }
 
+/// Has requests begin when they arrived that put something into a cache which one sees that would
+/// be sent before them: they may do so before they first use the database. That one waits for it,
+/// and others may have to wait for that one. `cached`: what a request has put there, or has seen.
+pub fn begin_before_who_sees(
+    spans: &mut [Span],
+    arrived: &[Micros],
+    cached: impl Fn(usize, bool) -> Vec<u64>,
+) {
+    let put = |by: usize| {
+        cached(by, false)
+            .into_iter()
+            .map(move |object| (object, by))
+    };
+    let put: HashMap<u64, usize> = (0..spans.len()).flat_map(put).collect();
+    if put.is_empty() {
+        return;
+    }
+    let mut seers: Vec<usize> = (0..spans.len()).collect();
+    while let Some(seer) = seers.pop() {
+        for object in cached(seer, true) {
+            let Some(&by) = put.get(&object).filter(|&&by| by != seer) else {
+                continue;
+            };
+            if spans[by].first > spans[seer].first && spans[by].first > arrived[by] {
+                spans[by].first = arrived[by];
+                seers.push(by);
+            }
+        }
+    }
+}
+
 /// Cookies, each with its name, that say who a client is.
 pub(crate) fn identities(headers: &Headers) -> impl Iterator<Item = &[u8]> {
     headers.iter().flat_map(|(name, value)| {
@@ -121,6 +153,23 @@ mod tests {
         let given = (&given[..], Vec::new());
         clients.sent(Request(0), &headers("cookie", sent), 10, given);
         clients.must_wait(arrived, &headers("cookie", other), &HashSet::new())
+    }
+
+    /// The second sees what the third has put, which had seen what the fourth has put. The first
+    /// is none of them.
+    #[test]
+    fn who_puts_what_another_sees_is_sent_before_it() {
+        let firsts = [11, 12, 30, 40];
+        let span = |first| Span { first, last: None };
+        let mut spans = firsts.map(span);
+        let cached = |number: usize, is_seen| match (number, is_seen) {
+            (1, true) | (2, false) => vec![71],
+            (2, true) | (3, false) => vec![72],
+            (3, true) => vec![72, 73],
+            _ => Vec::new(),
+        };
+        begin_before_who_sees(&mut spans, &[9, 10, 8, 7], cached);
+        assert_eq!(spans.map(|one| one.first), [11, 12, 8, 7]);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use hindcast_pg::tokio::Connector;
 use hindcast_pg::{ConnectError, ConnectOptions, DatabaseUrl, ServerIdentity, TlsError};
 use hindcast_rewind::pins::Pinned;
 use hindcast_state::StateError;
+use hindcast_taplog::pins::Number;
 use hindcast_trace::{Isolation, ReadError, Recorder, RequestId, SessionId, Trace};
 use hindcast_wire::sql::ScriptCache;
 use tokio::task::JoinSet;
@@ -433,10 +434,11 @@ impl Run {
                 .as_ref()
                 .map(|inside| inside.others.came_from.clone())
                 .unwrap_or_default(),
-            has_processes: self
-                .inside
-                .as_ref()
-                .is_some_and(|inside| inside.others.has_processes),
+            has_processes: self.inside.as_ref().is_some_and(|inside| {
+                // All may have come to one of several.
+                let mut numbers = self.shared.recording.numbers();
+                inside.others.has_processes || numbers.any(Number::is_seen)
+            }),
             inside: self.inside.as_ref().map(|inside| {
                 let recording = &self.shared.recording;
                 inside.pins(&self.trace, recording)

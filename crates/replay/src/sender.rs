@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::cgi;
-use crate::clients::{Clients, cached};
+use crate::clients::{self, Clients, cached};
 use crate::compare::{Compare, Seen};
 use crate::connect::Client;
 use crate::doors::{Door, Doors};
@@ -398,9 +398,15 @@ fn spans(recording: &Recording) -> Vec<Span> {
 }
 
 /// Those spans as far as they take one of the workers: what is left to do in the background
-/// when a request is answered, as jobs and mail, takes none.
+/// when a request is answered, as jobs and mail, takes none. What another request sees in a cache
+/// is put there by one that is sent before it.
 fn spans_of_workers(recording: &Recording) -> Vec<Span> {
     let mut spans = spans(recording);
+    let arrived: Vec<_> = recording.requests.iter().map(|one| one.arrived).collect();
+    let cached = |number: usize, is_seen| {
+        cached(recording.numbers_of(Request(number as u32)), is_seen).collect::<Vec<_>>()
+    };
+    clients::begin_before_who_sees(&mut spans, &arrived, cached);
     for (span, request) in spans.iter_mut().zip(&recording.requests) {
         *span = span.until(request.ended);
     }
