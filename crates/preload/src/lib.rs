@@ -76,6 +76,7 @@ const SHIMS: [Shim; 4] = [
         files: &[
             shim!("python/sitecustomize.py"),
             shim!("python/hindcast_turns.py"),
+            shim!("python/hindcast_caches.py"),
             shim!("python/hindcast_files.py"),
             shim!("python/hindcast_pools.py"),
             shim!("python/hindcast_random.py"),

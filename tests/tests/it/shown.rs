@@ -1,11 +1,16 @@
-//! What requests saw in caches of a service in Node is shown to them again in a replay, and they
-//! come to the workers that they came to.
+//! What requests saw in caches of a service in Node or Python is shown to them again in a replay,
+//! and they come to the workers that they came to.
 
 use hindcast_tests::http::Client;
 use hindcast_tests::{Stage, install, repository};
 
 use super::answers::{run, service};
+<<<<<<< HEAD
 use super::inside_extension;
+=======
+use super::languages::install;
+use super::{inside_extension, inside_loops};
+>>>>>>> 505979cc (tap: what requests see in caches of Python is shown to them again)
 
 const NOTES: &str = "CREATE TABLE note (id int GENERATED ALWAYS AS IDENTITY);
     CREATE TABLE seen (times int); INSERT INTO seen VALUES (0)";
@@ -78,4 +83,43 @@ fn requests_see_in_caches_of_packages_what_they_saw() {
 #[test]
 fn requests_come_to_the_workers_of_a_cluster_that_they_came_to() {
     is_the_same("shown-cluster", &NEXT, &[("CLUSTER", "1")]);
+}
+
+const WAYS: [&str; 4] = ["locmem", "simple", "function", "method"];
+
+/// Eight clients, in two processes of four threads each: lists are kept for 20 ms, or until a
+/// request forgets them. In a replay they are kept without end.
+#[test]
+fn requests_see_in_caches_of_python_what_they_saw() {
+    let stage = inside_extension::stage("shown-python", NOTES, &[]);
+    let bind = format!("127.0.0.1:{}", stage.service_port);
+    let gunicorn = inside_loops::python("gunicorn");
+    let folder = repository("tests/services").display().to_string();
+    let service = [&*gunicorn, "shown:app", "--chdir", &folder, "--bind", &bind];
+    let threads = ["--workers", "2", "--threads", "4"];
+    let more = [&["--base", "template", "--"], &service[..], &threads].concat();
+    let mut recorder = run(&stage, "record", &[("FOR", "0.02")], &more);
+    recorder.wait_until_it_listens(stage.service_port);
+    let ask = |number: usize| {
+        let mut client = Client::new(format!("127.0.0.1:{}", stage.service_port));
+        for round in 0..3 * WAYS.len() {
+            let way = WAYS[(number + round) % WAYS.len()];
+            let (list, note) = (format!("/{way}"), format!("/{way}/n{number}"));
+            for (method, target) in [("GET", &list), ("POST", &note), ("GET", &list)] {
+                let answer = client.send(method, target, None).unwrap();
+                assert_eq!(answer.status, 200, "{target}: {}", answer.text());
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            scope.spawn(move || ask(number));
+        }
+    });
+    recorder.interrupt().assert_code(0);
+    for _ in 0..2 {
+        let replayed = run(&stage, "replay", &[("FOR", "1000000")], &[]).wait();
+        let replayed = replayed.assert_code(0).stdout;
+        assert!(replayed.contains("faithful"), "{replayed}");
+    }
 }

@@ -71,3 +71,16 @@ def as_large_as_needed(threads):
     A pool of one thread is there for the order.
     """
     return max(threads, CONNECTIONS) if threads > 1 else threads
+
+
+def begin(hooks, replace):
+    """Has this done to modules when they are loaded."""
+
+    def sized(owner, name, make):
+        return lambda module: replace(getattr(module, owner), name, make)
+
+    hooks["waitress.task"] = sized("ThreadedTaskDispatcher", "set_thread_count", waitress_pool)
+    hooks["cheroot.workers.threadpool"] = sized("ThreadPool", "__init__", cheroot_pool)
+    hooks["psycopg_pool.base"] = sized("BasePool", "_check_size", psycopg_pool)
+    hooks["asyncpg.pool"] = sized("Pool", "__init__", asyncpg_pool)
+    hooks["sqlalchemy.pool.impl"] = sized("QueuePool", "_do_get", sqlalchemy_pool)

@@ -18,6 +18,7 @@ import threading
 import zlib
 from contextvars import ContextVar
 
+import hindcast_caches
 import hindcast_files
 import hindcast_pools
 import hindcast_random
@@ -461,10 +462,14 @@ def apart():
     if switches:
         # Who spawns a greenlet is known.
         return None
+    request = at_work()
+    return request and request + os.urandom(KEY)
+
+
+def at_work():
+    """The request that this thread works on; `None`: it works on none."""
     request = REQUEST.get() if serves else os.pread(RESERVED, len(NOBODY), IN_HAND)
-    if not request or request == NOBODY:
-        return None
-    return request + os.urandom(KEY)
+    return None if not request or request == NOBODY else request
 
 
 def start(real):
@@ -693,12 +698,6 @@ HOOKS = {
     "tornado.http1connection": tornado,
     "sanic.request.types": sanic,
     "waitress.channel": waitress,
-    "waitress.task": lambda module: replace(
-        module.ThreadedTaskDispatcher, "set_thread_count", hindcast_pools.waitress_pool
-    ),
-    "cheroot.workers.threadpool": lambda module: replace(
-        module.ThreadPool, "__init__", hindcast_pools.cheroot_pool
-    ),
     "twisted.internet.tcp": twisted,
     "twisted.internet.base": reactor,
     "twisted.python.threadpool": twisted_threads,
@@ -711,13 +710,6 @@ HOOKS = {
     "asyncpg.connect_utils": lambda module: replace(module, "_connect", outside),
     "asyncpg.protocol": lambda module: replace(module.Protocol, "connection_made", asyncpg),
     "random": hindcast_random.own,
-    "psycopg_pool.base": lambda module: replace(
-        module.BasePool, "_check_size", hindcast_pools.psycopg_pool
-    ),
-    "asyncpg.pool": lambda module: replace(module.Pool, "__init__", hindcast_pools.asyncpg_pool),
-    "sqlalchemy.pool.impl": lambda module: replace(
-        module.QueuePool, "_do_get", hindcast_pools.sqlalchemy_pool
-    ),
     "sqlalchemy.pool.base": sqlalchemy_clock,
     "psycopg.connection": lambda module: replace(module.Connection, "wait", psycopg),
     "psycopg.connection_async": lambda module: replace(module.AsyncConnection, "wait", psycopg),
@@ -782,7 +774,9 @@ def begin():
     sys.meta_path.insert(0, Finder)
     if hindcast_pools.CONNECTIONS:
         hindcast_waiting.begin(HOOKS, replace)
+    hindcast_caches.begin(HOOKS, replace, at_work, in_loop)
     hindcast_files.begin(HOOKS, replace)
+    hindcast_pools.begin(HOOKS, replace)
     hindcast_stopwatch.begin()
     # From here on the tap looks at what code draws.
     os.pwrite(RESERVED, bytes(8), PYTHON)

@@ -19,6 +19,8 @@
 //!   pread  at SEEN       in a replay: what it saw; nothing: it has not looked so often
 //!   pread  at PUT        in a replay, what stands behind the same: whether a request put it there
 //!   pread  at SEES_NEXT  in a replay: the number of what a request sees in a cache next, or 0
+//!   pwrite at RETURNED + one of these four   the same for a runtime that gives `pread` no bytes:
+//!                        what is answered is what `pwrite` returns, plus one; 0: no answer
 //!   pwrite at GIVEN + N  this process has been given connection N by the one that accepts for it
 //!   pread  at GIVEN + N  in a replay: 1 if it is to be another process'
 //!   pwrite at PASSES_ON  this process accepts for others
@@ -49,6 +51,7 @@ const PUT: i64 = 8 << 32;
 const GIVEN: i64 = 9 << 32;
 const PASSES_ON: i64 = 10 << 32;
 const SEES_NEXT: i64 = 11 << 32;
+const RETURNED: i64 = 1 << 40;
 /// Of what stands there a descriptor is the lower half.
 const DESCRIPTORS: i64 = 1 << 32;
 
@@ -137,16 +140,27 @@ unsafe fn of_cache(bytes: *const c_void, length: size_t) -> Option<(u64, Slot, i
 /// There are so many bytes, and room for as many.
 unsafe fn asked_of_cache(offset: i64, bytes: *mut c_void, length: size_t) -> ssize_t {
     // SAFETY: as the caller promises.
-    let Some((request, slot, value)) = (unsafe { of_cache(bytes, length) }) else {
-        return 0;
-    };
-    let answered = match offset {
-        PUTS => shown::put(request, slot).or(Some(0)),
-        PUT => Some(i64::from(shown::is_put(slot, value))),
-        _ => shown::seen_again(request, slot),
-    };
+    let answered = unsafe { said_of_cache(offset, bytes, length) };
     // SAFETY: as the caller promises.
     answered.map_or(0, |value| unsafe { answer(value as u64, bytes, length) })
+}
+
+/// # Safety
+/// There are so many bytes.
+unsafe fn said_of_cache(offset: i64, bytes: *const c_void, length: size_t) -> Option<i64> {
+    if offset == SEES_NEXT && length >= size_of::<u64>() {
+        // SAFETY: as the caller promises.
+        let (request, _) = unsafe { numbers(bytes, length) };
+        return Some(shown::sees_next(request));
+    }
+    // SAFETY: as the caller promises.
+    let (request, slot, value) = unsafe { of_cache(bytes, length) }?;
+    match offset {
+        PUTS => shown::put(request, slot).or(Some(0)),
+        PUT => Some(i64::from(shown::is_put(slot, value))),
+        SEEN => shown::seen_again(request, slot),
+        _ => None,
+    }
 }
 
 /// # Safety
@@ -155,7 +169,7 @@ unsafe fn asked_at(offset: i64, bytes: *mut c_void, length: size_t) -> ssize_t {
     // SAFETY: as the caller promises.
     unsafe {
         match offset {
-            DRAW | CLOCK | SEES_NEXT if length < size_of::<u64>() => 0,
+            DRAW | CLOCK if length < size_of::<u64>() => 0,
             DRAW => {
                 let (request, caller) = numbers(bytes, length);
                 let bytes = bytes.cast();
@@ -181,11 +195,7 @@ unsafe fn asked_at(offset: i64, bytes: *mut c_void, length: size_t) -> ssize_t {
                     false => 0,
                 }
             }
-            SEES_NEXT => {
-                let (request, _) = numbers(bytes, length);
-                answer(shown::sees_next(request) as u64, bytes, length)
-            }
-            PUTS | SEEN | PUT => asked_of_cache(offset, bytes, length),
+            PUTS | SEEN | PUT | SEES_NEXT => asked_of_cache(offset, bytes, length),
             GIVEN..PASSES_ON => {
                 let is_anothers = peers::is_anothers(descriptor(offset % DESCRIPTORS));
                 answer(u64::from(is_anothers), bytes, length)
@@ -218,6 +228,10 @@ unsafe fn told_at(offset: i64, bytes: *const c_void, length: size_t) -> ssize_t 
                     shown::saw(request, slot, value);
                 }
                 length as ssize_t
+            }
+            RETURNED.. => {
+                let said = said_of_cache(offset - RETURNED, bytes, length);
+                said.map_or(0, |value| value.saturating_add(1)) as ssize_t
             }
             CALLER => told(bytes, length, |code| {
                 turns::set_caller(code.map(Caller::of));
