@@ -5,12 +5,7 @@ use hindcast_tests::http::Client;
 use hindcast_tests::{Stage, install, repository};
 
 use super::answers::{run, service};
-<<<<<<< HEAD
-use super::inside_extension;
-=======
-use super::languages::install;
 use super::{inside_extension, inside_loops};
->>>>>>> 505979cc (tap: what requests see in caches of Python is shown to them again)
 
 const NOTES: &str = "CREATE TABLE note (id int GENERATED ALWAYS AS IDENTITY);
     CREATE TABLE seen (times int); INSERT INTO seen VALUES (0)";
