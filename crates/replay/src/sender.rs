@@ -304,11 +304,11 @@ impl<'a> Sending<'a> {
             trace::Response::Answered { headers, .. } => headers,
             _ => &[],
         };
-        let mut values = learned::given(&full.request.response);
-        values.extend(cached(self.recording.numbers_of(request), false));
-        let given = (given, values);
+        let given = (given, learned::given(&full.request.response));
         let headers = &full.request.headers;
         self.clients.sent(request, headers, recorded.ended, given);
+        let put = cached(self.recording.numbers_of(request), false);
+        self.clients.has_put(request, put);
         if company == Company::None {
             self.secluded = Some(request);
         }

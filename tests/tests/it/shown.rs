@@ -82,7 +82,7 @@ fn requests_come_to_the_workers_of_a_cluster_that_they_came_to() {
 
 const WAYS: [&str; 4] = ["locmem", "simple", "function", "method"];
 
-/// Eight clients, in two processes of four threads each: lists are kept for 20 ms, or until a
+/// Eight clients, in a process of eight threads: lists are kept for 20 ms, or until a
 /// request forgets them. In a replay they are kept without end.
 #[test]
 fn requests_see_in_caches_of_python_what_they_saw() {
@@ -91,7 +91,7 @@ fn requests_see_in_caches_of_python_what_they_saw() {
     let gunicorn = inside_loops::python("gunicorn");
     let folder = repository("tests/services").display().to_string();
     let service = [&*gunicorn, "shown:app", "--chdir", &folder, "--bind", &bind];
-    let threads = ["--workers", "2", "--threads", "4"];
+    let threads = ["--workers", "1", "--threads", "8"];
     let more = [&["--base", "template", "--"], &service[..], &threads].concat();
     let mut recorder = run(&stage, "record", &[("FOR", "0.02")], &more);
     recorder.wait_until_it_listens(stage.service_port);
