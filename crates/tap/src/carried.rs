@@ -6,7 +6,7 @@ use libc::{c_int, c_void, iovec, size_t, ssize_t};
 use crate::descriptors::Entry;
 use crate::real::{real, recv};
 use crate::turns::Begins;
-use crate::{descriptors, process, thread, tls, tokio, turns};
+use crate::{descriptors, process, said, thread, tls, tokio, turns};
 
 /// Parts of a message that are looked at; more than the kernel takes.
 const PARTS_MAX: usize = 1024;
@@ -69,6 +69,11 @@ pub unsafe fn plain_was_read(
     if entry.is_some_and(Entry::is_asked) {
         tokio::has_read();
     }
+    let length = match begins {
+        // SAFETY: as the caller promises.
+        Some(Begins::Here(_)) => unsafe { said::take_out(parts, length) },
+        _ => length,
+    };
     let turn = match begins {
         Some(Begins::Elsewhere) => return ends(descriptor),
         Some(Begins::Here(number)) => Some(number),
@@ -88,7 +93,7 @@ pub unsafe fn plain_was_read(
             ring.tell_bytes(stream, direction, unsafe { places(parts) }, length, at);
         }
     });
-    done
+    length as ssize_t
 }
 
 /// Nothing more comes, and a reader is told that each time: Python's buffered ones read once more,

@@ -72,6 +72,7 @@ mod program;
 mod python;
 mod real;
 mod ruby;
+mod said;
 mod short;
 mod shown;
 mod starts;

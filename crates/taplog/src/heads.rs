@@ -1,20 +1,37 @@
 //! What the first bytes of a request say.
 
+use std::ops::Range;
+
 use crate::board::REQUEST_HEADER;
+
+const SAYS: &[u8] = REQUEST_HEADER.as_bytes();
+const DIGITS: usize = 16;
+
+/// Where the digits are of the number that a request says itself.
+fn digits(bytes: &[u8]) -> Option<Range<usize>> {
+    let at = bytes
+        .windows(SAYS.len())
+        .position(|window| window == SAYS)?;
+    // A colon and a space.
+    let from = at + SAYS.len() + 2;
+    (from + DIGITS <= bytes.len()).then_some(from..from + DIGITS)
+}
 
 /// The number that a request says itself.
 pub fn said(bytes: &[u8]) -> Option<u64> {
-    const HEADER: &[u8] = REQUEST_HEADER.as_bytes();
-    const DIGITS: usize = 16;
-    let at = bytes
-        .windows(HEADER.len())
-        .position(|window| window == HEADER)?;
-    // A colon and a space.
-    let from = at.checked_add(HEADER.len())?.checked_add(2)?;
-    let digits = bytes.get(from..from.checked_add(DIGITS)?)?;
+    let digits = &bytes[digits(bytes)?];
     digits.iter().try_fold(0, |number, &digit| {
         Some(number << 4 | u64::from(char::from(digit).to_digit(16)?))
     })
+}
+
+/// Where the line is in which a request of HTTP/1 says its number, if all of it has come.
+pub fn saying(bytes: &[u8]) -> Option<Range<usize>> {
+    const BEFORE: &[u8] = b"\r\n";
+    let digits = digits(bytes)?;
+    let begins = digits.start - 2 - SAYS.len();
+    let is_line = bytes[..begins].ends_with(BEFORE) && bytes[digits.end..].starts_with(BEFORE);
+    is_line.then_some(begins..digits.end + BEFORE.len())
 }
 
 const END: &[u8] = b"\r\n\r\n";
@@ -82,6 +99,22 @@ pub fn begins_http2(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_line_that_says_the_number_is_found_once_it_is_whole() {
+        let head = b"GET / HTTP/1.1\r\na: b\r\nhindcast-request: 00000000000000ff\r\nc: d\r\n\r\n";
+        assert_eq!(said(head), Some(255));
+        let line = saying(head).unwrap();
+        assert_eq!(
+            &head[line.clone()],
+            b"hindcast-request: 00000000000000ff\r\n"
+        );
+        assert_eq!(saying(&head[..line.end - 1]), None);
+        assert_eq!(said(&head[..line.end - 3]), None);
+        // A variable of FastCGI, and a value in which it stands.
+        assert_eq!(saying(b"\x01hindcast-request: 00000000000000ff\r\n"), None);
+        assert_eq!(saying(b"hindcast-request: 00000000000000ff\r\n"), None);
+    }
 
     #[test]
     fn what_is_to_come_of_a_body_its_head_says() {

@@ -33,6 +33,7 @@ mod inside_clients;
 mod inside_doors;
 mod inside_extension;
 mod inside_faults;
+mod inside_headers;
 mod inside_hosts;
 mod inside_java;
 mod inside_killed;
