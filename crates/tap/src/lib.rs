@@ -37,8 +37,9 @@
 //! [`descriptors`] and [`thread`].
 //!
 //! **What this crate does not do**: it starts no thread, and changes no call but
-//! `connect` to the service's database, where the recorder asks for that, `bind` in a replay, and
-//! those that draw random bytes and read or wait for the wall clock ([`pins`]). Of a Java machine
+//! `connect` to the service's database, where the recorder asks for that, `bind` in a replay,
+//! those that draw random bytes and read or wait for the wall clock ([`pins`]), and those that
+//! execute a program with an environment that does not have us ([`environment`]). Of a Java machine
 //! it changes some classes ([`java`]).
 //! Of a program in Go it changes the functions that make system calls and goroutines (`go`), and
 //! there it reads the program's file; of one on tokio the tables of functions by which tasks run.
@@ -57,6 +58,7 @@ mod ahead;
 mod callers;
 mod carried;
 mod descriptors;
+mod environment;
 mod errno;
 #[cfg(target_arch = "x86_64")]
 mod go;
@@ -91,6 +93,9 @@ static BEGIN: extern "C" fn(libc::c_int, *const *const libc::c_char) = {
     // Glibc calls it as it calls `main`.
     extern "C" fn begin(_: libc::c_int, arguments: *const *const libc::c_char) {
         process::begin(|| descriptors::begin() && thread::begin());
+        if process::is_enabled() {
+            environment::begin();
+        }
         // SAFETY: they are the program's, which nobody has changed yet.
         unsafe {
             starts::begin(arguments);

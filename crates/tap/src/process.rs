@@ -382,7 +382,8 @@ pub fn connections() -> c_int {
     said.and_then(|said| said.parse().ok()).unwrap_or(0)
 }
 
-fn variable(name: &str) -> Option<&'static [u8]> {
+/// What the environment says, when the program begins.
+pub fn variable(name: &str) -> Option<&'static [u8]> {
     let mut zeroed = [0; 32];
     zeroed
         .get_mut(..name.len())?

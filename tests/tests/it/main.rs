@@ -31,6 +31,7 @@ mod inside;
 mod inside_calls;
 mod inside_clients;
 mod inside_doors;
+mod inside_environment;
 mod inside_extension;
 mod inside_faults;
 mod inside_headers;

@@ -5,6 +5,7 @@ pub mod descriptors;
 mod loading;
 mod memory;
 mod paths;
+mod programs;
 pub mod randomness;
 mod reserved;
 mod sealing;
