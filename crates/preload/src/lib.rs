@@ -141,6 +141,11 @@ impl Preload {
         Ok(Self { folder })
     }
 
+    /// Whoever has the library in it has a file of this folder in its memory.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// What a service has in its environment into which the tap is loaded. `set`: what is there
     /// already.
     pub fn environment(

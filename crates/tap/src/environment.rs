@@ -16,11 +16,15 @@ use hindcast_taplog::{CAPACITY_VARIABLE, SOCKET_VARIABLE};
 use crate::{memory, process};
 
 /// The variables, and what of their values is ours: so many words, until this byte.
-const KEPT: [(&str, usize, u8); 9] = [
-    (SOCKET_VARIABLE, 1, 0),
-    (CAPACITY_VARIABLE, 1, 0),
-    ("HINDCAST_POOL", 1, 0),
-    ("HINDCAST_FILES", 1, 0),
+const KEPT: [(&str, usize, u8); 12] = [
+    (SOCKET_VARIABLE, 1, ALL),
+    (CAPACITY_VARIABLE, 1, ALL),
+    ("HINDCAST_POOL", 1, ALL),
+    ("HINDCAST_FILES", 1, ALL),
+    // Seeds that a replay has, too.
+    ("PYTHONHASHSEED", 1, ALL),
+    ("PERL_HASH_SEED", 1, ALL),
+    ("PERL_PERTURB_KEYS", 1, ALL),
     ("LD_PRELOAD", 1, b':'),
     ("PYTHONPATH", 1, b':'),
     ("NODE_OPTIONS", 1, b' '),
@@ -29,7 +33,10 @@ const KEPT: [(&str, usize, u8); 9] = [
     ("PERL5OPT", 2, b' '),
 ];
 
-/// What is ours in any variable but the recorder's own has this in it.
+/// No value has it in it: all of them is ours.
+const ALL: u8 = 0;
+
+/// What is ours in a variable that a user may have has this in it.
 const FOLDER: &[u8] = b"/hindcast-tap-";
 
 /// For all that is kept, a zero behind each, and another one behind all.
@@ -50,9 +57,8 @@ pub fn begin() {
     let mut left = unsafe { std::slice::from_raw_parts_mut(room.cast::<u8>(), ROOM) };
     for (name, words, end) in KEPT {
         let value = process::variable(name).map(|value| ours(value, words, end));
-        let is_ours = |value: &&[u8]| {
-            name.starts_with("HINDCAST") || value.windows(FOLDER.len()).any(|part| part == FOLDER)
-        };
+        let is_ours =
+            |value: &&[u8]| end == ALL || value.windows(FOLDER.len()).any(|part| part == FOLDER);
         let Some(value) = value.filter(is_ours) else {
             continue;
         };
@@ -148,6 +154,6 @@ mod tests {
         assert_eq!(ours(b"/t/tap.so", 1, b':'), b"/t/tap.so");
         assert_eq!(ours(b"-I/t -MOurs -MTheirs", 2, b' '), b"-I/t -MOurs");
         assert_eq!(ours(b"-I/t -MOurs", 2, b' '), b"-I/t -MOurs");
-        assert_eq!(ours(b"name:token", 1, 0), b"name:token");
+        assert_eq!(ours(b"name:token", 1, ALL), b"name:token");
     }
 }

@@ -22,15 +22,18 @@ fn shows_what_it_showed(name: &str, program: &str, file: &str) {
     let command = ["--base", "template", "--", program, &file, &port];
     let mut recorder = run("record", &command);
     recorder.wait_until_it_listens(stage.service_port);
-    let mut client = Client::new(format!("127.0.0.1:{}", stage.service_port));
+    let address = format!("127.0.0.1:{}", stage.service_port);
     let long = "x".repeat(LONG);
     for (headers, body) in [
         (&[][..], None),
         (&[("x-one", "1"), ("cookie", "a=b")], None),
+        (&[("connection", "keep-alive")], None),
+        (&[("connection", "close")], None),
         (&[("x-one", "2")], Some("some")),
         (&[("x-one", "3")], Some(&*long)),
     ] {
         let method = if body.is_some() { "POST" } else { "GET" };
+        let mut client = Client::new(address.clone());
         let answer = client.send_with(method, "/", headers, body).unwrap();
         assert_eq!(answer.status, 200);
         assert!(!answer.text().contains("hindcast"), "{}", answer.text());

@@ -95,12 +95,22 @@ pub(crate) fn request(bytes: &[u8]) -> Result<(RequestHead, Asked, Option<Body>)
             method: method.to_owned(),
             target,
             authority,
+            parameters: kept_open(&headers).into_iter().collect(),
             headers,
-            parameters: Vec::new(),
         };
         // A response is read until the connection closes; a request that says nothing has no body.
         Ok((head, asked, body))
     })
+}
+
+/// Whether the client wants its connection kept, if it says so: it is the connection's business and
+/// not the request's, but some services show it, and close what they are asked to.
+fn kept_open(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
+    let value = headers.get(header::CONNECTION)?.as_bytes();
+    let is_known = [&b"close"[..], b"keep-alive"]
+        .iter()
+        .any(|known| value.eq_ignore_ascii_case(known));
+    is_known.then(|| (header::CONNECTION.as_str().to_owned(), value.to_vec()))
 }
 
 /// Path and query, and the host if the target is a whole URL.

@@ -303,12 +303,13 @@ fn a_connection_passed_to_another_process_stays_one_stream() {
     let heard = recorder.stop();
     assert_eq!(heard.lost_records, 0);
     for (port, number) in ports.iter().zip(0..COUNT - 1) {
-        let of_port = heard.streams.values().find(|stream| {
+        // The kernel may give a port to two of so many.
+        let of_line = heard.streams.values().find(|stream| {
             let mut opened = stream.opened.iter();
             opened.any(|(how, _, peer)| *how == How::Accepted && peer == port)
+                && stream.text(Direction::In) == format!("line {number}")
         });
-        let stream = of_port.unwrap_or_else(|| panic!("{port} was not told"));
-        assert_eq!(stream.text(Direction::In), format!("line {number}"));
+        let stream = of_line.unwrap_or_else(|| panic!("line {number} of {port} was not told"));
         assert_eq!(stream.text(Direction::Out), format!("LINE {number}"));
         // In the order in which their rings were looked at.
         let found = stream.opened.iter().filter(|opened| opened.0 == How::Found);

@@ -2,6 +2,7 @@
 
 mod backups;
 mod bases;
+mod left;
 mod service;
 mod signals;
 mod started;

@@ -14,6 +14,7 @@ use hindcast_preload::Preload;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::SignalKind;
 
+use super::left;
 use super::signals::is_of_terminals;
 use super::started::{starts_another, with_started};
 use super::unseen::{self, Unseen};
@@ -27,7 +28,7 @@ pub struct Service {
     child: Child,
     unseen: Unseen,
     /// The library must stay as long as the service may start children.
-    _preload: Preload,
+    preload: Preload,
 }
 
 /// Refuses what the tap cannot be loaded into, before anything is started.
@@ -84,7 +85,7 @@ impl Service {
         Ok(Self {
             child,
             unseen: Unseen::default(),
-            _preload: preload,
+            preload,
         })
     }
 
@@ -110,8 +111,8 @@ impl Service {
 
     /// What the end of a recording says of them.
     pub fn remarks(&self) -> Vec<String> {
-        let told = self.unseen.told().iter();
-        told.map(unseen::Program::remark).collect()
+        let told = self.unseen.told().iter().map(unseen::Program::remark);
+        told.chain(left::remark(self.preload.folder())).collect()
     }
 
     /// Resolves when the process that was started has ended.

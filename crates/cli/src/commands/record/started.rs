@@ -9,6 +9,8 @@ use std::path::Path;
 
 const SHELLS: [&str; 7] = ["sh", "dash", "bash", "ash", "zsh", "ksh", "busybox"];
 const STARTERS: [&str; 7] = ["npm", "npx", "pnpm", "pnpx", "yarn", "yarnpkg", "make"];
+/// Into these nothing is loaded, and what they start is looked at by itself.
+const SWITCHERS: [&str; 4] = ["su", "runuser", "sudo", "doas"];
 /// Those of which only this command does.
 const COMMANDS: [(&str, &str); 2] = [("go", "run"), ("uv", "run")];
 /// With which these are run.
@@ -36,14 +38,25 @@ pub fn with_started(pid: u32) -> Vec<u32> {
 fn only_waits(pid: u32) -> bool {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let line = String::from_utf8_lossy(&line);
-    is_starter(line.split(['\0', ' ']))
+    let mut words = line.split(['\0', ' ']);
+    let is_switcher = words.clone().next().is_some_and(is_switcher);
+    is_switcher || is_starter(&mut words)
+}
+
+/// Whether a program runs another one as another user, in a session of its own or not.
+fn is_switcher(word: &str) -> bool {
+    SWITCHERS.contains(&name_of(word))
+}
+
+fn name_of(word: &str) -> &str {
+    let name = Path::new(word).file_name().and_then(|name| name.to_str());
+    name.unwrap_or(word).trim_start_matches('-')
 }
 
 /// By the words of its command, of which some put others in their place.
 fn is_starter<'a>(words: impl Iterator<Item = &'a str>) -> bool {
     let mut names = words.map(|word| {
-        let name = Path::new(word).file_name().and_then(|name| name.to_str());
-        let mut name = name.unwrap_or(word).trim_start_matches('-');
+        let mut name = name_of(word);
         for end in SCRIPT {
             name = name.strip_suffix(end).unwrap_or(name);
         }
@@ -94,6 +107,13 @@ mod tests {
         check("", false);
         check("python manage.py runserver", false);
         check("gunicorn shop.wsgi", false);
+    }
+
+    #[test]
+    fn who_runs_another_as_another_user_is_known() {
+        assert!(is_switcher("/usr/bin/sudo"));
+        assert!(is_switcher("su"));
+        assert!(!is_switcher("sum"));
     }
 
     #[test]

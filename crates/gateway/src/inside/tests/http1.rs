@@ -35,7 +35,7 @@ fn one_after_the_other_on_a_connection() {
             (None, Out, b"HTTP/1.1 204 No Content\r\n\r\n"),
         ],
         expect![[r#"
-            7 @3-4 POST /a?b=c (host=x x-two=1 x-two=2 content-length=5) "hello"
+            7 @3-4 POST /a?b=c (host=x x-two=1 x-two=2 content-length=5 connection=keep-alive) "hello"
                 201 (content-length=4 date=now) "done"
             9 @6-7 GET /b (host=other) caller 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
                 204 () ""
