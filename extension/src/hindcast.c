@@ -119,7 +119,13 @@ hindcast_ExecutorRun(RUN_PARAMETERS)
 	if (recheck_left_out(query) && !IsInParallelMode())
 		note_snapshot(GetLatestSnapshot(), PLACE_BEHIND);
 	else if (last_wait() != waited || recheck_found(query))
-		note_recheck();
+	{
+		/* By its next snapshot those may be over whose rows it skipped. */
+		if (recheck_skips(query) && !IsInParallelMode())
+			note_snapshot(GetLatestSnapshot(), PLACE_BEHIND);
+		else
+			note_recheck();
+	}
 }
 
 static void

@@ -241,6 +241,7 @@ extern void identity_init(void);
 extern void recheck_watch(QueryDesc *query);
 extern bool recheck_found(QueryDesc *query);
 extern bool recheck_left_out(QueryDesc *query);
+extern bool recheck_skips(QueryDesc *query);
 extern TimestampTz last_wait(void);
 
 /* impose.c */

@@ -174,6 +174,20 @@ recheck_left_out(QueryDesc *query)
 	return !IsolationUsesXactSnapshot() && any_left_out(query->planstate, NULL);
 }
 
+/* Whether it passes over rows that are locked. */
+bool
+recheck_skips(QueryDesc *query)
+{
+	ListCell   *each;
+
+	foreach(each, query->plannedstmt->rowMarks)
+	{
+		if (((PlanRowMark *) lfirst(each))->waitPolicy == LockWaitSkip)
+			return !IsolationUsesXactSnapshot();
+	}
+	return false;
+}
+
 /* When the session began to wait for a lock last, or 0. */
 TimestampTz
 last_wait(void)

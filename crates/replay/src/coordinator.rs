@@ -452,6 +452,11 @@ impl Coordinator {
         self.rules.commits_freely(tx)
     }
 
+    /// Whether this is to take rows that nobody has locked.
+    pub fn takes_rows(&self, ask: Ask) -> bool {
+        self.rules.takes_rows(ask)
+    }
+
     pub fn took_snapshot(&mut self, tx: Tx) {
         self.steps += u64::from(self.rules.took_snapshot(tx));
     }

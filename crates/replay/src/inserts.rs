@@ -21,7 +21,7 @@
 use std::collections::BTreeMap;
 
 use hindcast_model::Xid;
-use hindcast_order::Tx;
+use hindcast_order::{Level, Levels, Tx};
 use hindcast_trace::{Drawn, DrawnValue, SequenceValue, Snapshot, StatementSnapshot, Transaction};
 
 /// What tells the order of some inserts.
@@ -43,6 +43,19 @@ pub struct Insert {
     pub order: Order,
     /// Its place in that order. The first, if it drew several values of a sequence.
     pub value: i64,
+    pub role: Role,
+}
+
+/// What a statement with a place does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Lays rows.
+    Lays,
+    /// Lays rows behind those that it waited for, so its place does not say where they lie. But who
+    /// takes rows passed over the one that it had by then.
+    LaysLate,
+    /// Takes rows that nobody has locked.
+    Takes,
 }
 
 /// When a transaction was given its id.
@@ -50,15 +63,15 @@ pub struct Insert {
 pub struct Id {
     /// Among those of others.
     pub place: i64,
-    /// None of its statements waited.
-    pub unhindered: bool,
+    /// One of its statements waited.
+    pub waited: bool,
 }
 
 impl Id {
     pub fn of(xid: Xid, recorded: &Transaction) -> Self {
         Self {
             place: place_of(xid),
-            unhindered: recorded.rechecked.is_empty(),
+            waited: !recorded.rechecked.is_empty(),
         }
     }
 
@@ -69,7 +82,7 @@ impl Id {
         let place = place_of_none(first, &recorded.statement_snapshots, own)?;
         Some(Self {
             place,
-            unhindered: true,
+            waited: false,
         })
     }
 }
@@ -108,12 +121,12 @@ pub fn of(
     tx: Tx,
     inserting: &[u32],
     drawn: &[Drawn],
-    first: Option<(FirstWrite, i64)>,
+    first: Option<(FirstWrite, Id)>,
 ) -> Vec<Insert> {
     let mut inserts = by_sequence(tx, inserting, drawn);
     let is_known = |first: FirstWrite| inserts.iter().any(|one| one.statement == first.statement);
-    if let Some((first, place)) = first.filter(|(first, _)| !is_known(*first)) {
-        inserts.insert(0, by_id(tx, first, place));
+    if let Some((first, id)) = first.filter(|(first, _)| !is_known(*first)) {
+        inserts.insert(0, by_id(tx, first, id));
     }
     inserts
 }
@@ -129,6 +142,7 @@ fn by_sequence(tx: Tx, inserting: &[u32], drawn: &[Drawn]) -> Vec<Insert> {
         statement,
         order: Order::Sequence(drawn.sequence),
         value: drawn.value,
+        role: Role::Lays,
     };
     let by_statement = drawn.iter().all(|(statement, _)| statement.is_some());
     match inserting {
@@ -154,12 +168,17 @@ fn by_sequence(tx: Tx, inserting: &[u32], drawn: &[Drawn]) -> Vec<Insert> {
     }
 }
 
-fn by_id(tx: Tx, first: FirstWrite, place: i64) -> Insert {
+fn by_id(tx: Tx, first: FirstWrite, id: Id) -> Insert {
     Insert {
         tx,
         statement: first.statement,
         order: Order::Table(first.table),
-        value: place,
+        value: id.place,
+        role: match first.takes {
+            true => Role::Takes,
+            false if id.waited => Role::LaysLate,
+            false => Role::Lays,
+        },
     }
 }
 
@@ -170,6 +189,8 @@ pub struct Inserts {
     queues: Vec<Queue>,
     /// Where an insert stands: its queue, and its place there.
     places: BTreeMap<(Tx, u32), (usize, usize)>,
+    /// The levels at which commits become visible, where somebody takes rows.
+    commits: Vec<Level>,
     count: u64,
 }
 
@@ -203,9 +224,33 @@ impl Inserts {
         new
     }
 
+    /// Those levels are known.
+    pub fn with_commits(mut self, levels: &Levels) -> Self {
+        let mut inserts = self.queues.iter().flat_map(|queue| &queue.inserts);
+        if inserts.any(|(one, _)| one.role == Role::Takes) {
+            let all = (0..levels.len() as u32).map(Tx);
+            self.commits = all.filter_map(|tx| levels.visible_from(tx)).collect();
+            self.commits.sort_unstable();
+            self.commits.dedup();
+        }
+        self
+    }
+
+    /// Whether the second of two levels shows a commit that the first one does not.
+    pub fn any_between(&self, first: Level, second: Level) -> bool {
+        let shown = |level| self.commits.partition_point(|&commit| commit <= level);
+        shown(first) < shown(second)
+    }
+
     /// How many have inserted, or never will. Only grows.
     pub fn count(&self) -> u64 {
         self.count
+    }
+
+    /// `None` if the statement has no place.
+    pub fn role(&self, tx: Tx, statement: u32) -> Option<Role> {
+        let &(queue, place) = self.places.get(&(tx, statement))?;
+        Some(self.queues[queue].inserts[place].0.role)
     }
 
     /// Whether all that inserted earlier have, or never will, or would be waited for in vain.
@@ -214,9 +259,14 @@ impl Inserts {
             return true;
         };
         let queue = &self.queues[queue];
+        let own = queue.inserts[place].0.role;
+        if own == Role::LaysLate {
+            return true;
+        }
+        let is_waited_for = |other: Insert| own == Role::Takes || other.role != Role::LaysLate;
         let before = &queue.inserts[queue.head.min(place)..place];
         let mut before = before.iter().filter(|(_, done)| !done);
-        before.all(|&(other, _)| other.tx == tx || in_vain(other))
+        before.all(|&(other, _)| other.tx == tx || !is_waited_for(other) || in_vain(other))
     }
 
     /// The statement has inserted.
@@ -257,6 +307,14 @@ mod tests {
             statement,
             order: Order::Sequence(drawn.sequence),
             value: drawn.value,
+            role: Role::Lays,
+        }
+    }
+
+    const fn id(place: i64) -> Id {
+        Id {
+            place,
+            waited: false,
         }
     }
 
@@ -268,9 +326,9 @@ mod tests {
             takes: false,
         };
         let mut inserts = Inserts::new([
-            by_id(Tx(1), first(1, 0), 774),
-            by_id(Tx(2), first(0, 0), 771),
-            by_id(Tx(3), first(0, 1), 772),
+            by_id(Tx(1), first(1, 0), id(774)),
+            by_id(Tx(2), first(0, 0), id(771)),
+            by_id(Tx(3), first(0, 1), id(772)),
             insert(4, 0, value(0, 7)),
         ]);
         assert!(!inserts.may(Tx(1), 1, NONE) && inserts.may(Tx(2), 0, NONE));
@@ -278,6 +336,33 @@ mod tests {
         assert!(inserts.may(Tx(3), 0, NONE) && inserts.may(Tx(4), 0, NONE));
         inserts.done(Tx(2), 0);
         assert!(inserts.may(Tx(1), 1, NONE));
+    }
+
+    /// Who waited has its row late, and who takes rows meets it there.
+    #[test]
+    fn who_takes_rows_comes_behind_who_waited_for_one() {
+        let first = |takes| FirstWrite {
+            statement: 0,
+            table: 0,
+            takes,
+        };
+        let waited = |place| Id {
+            place,
+            waited: true,
+        };
+        let mut inserts = Inserts::new([
+            by_id(Tx(1), first(false), id(771)),
+            by_id(Tx(2), first(false), waited(772)),
+            by_id(Tx(3), first(false), id(773)),
+            by_id(Tx(4), first(true), id(774)),
+        ]);
+        assert!(inserts.may(Tx(2), 0, NONE));
+        inserts.done(Tx(1), 0);
+        assert!(inserts.may(Tx(3), 0, NONE));
+        inserts.done(Tx(3), 0);
+        assert!(!inserts.may(Tx(4), 0, NONE));
+        inserts.done(Tx(2), 0);
+        assert!(inserts.may(Tx(4), 0, NONE));
     }
 
     /// As of two that take, and one that finds nothing more, while a fourth one begins.
@@ -309,13 +394,13 @@ mod tests {
             table: 0,
             takes: false,
         };
-        let id = Some((first, 771));
+        let by_its_id = Some((first, id(771)));
         let drawn = [Drawn::shown(value(5, 7))];
         let by_sequence = insert(1, 2, value(5, 7));
-        assert_eq!(of(Tx(1), &[2], &drawn, id), [by_sequence]);
-        let by_id = by_id(Tx(1), first, 771);
-        assert_eq!(of(Tx(1), &[2, 4], &drawn, id), [by_id]);
-        assert_eq!(of(Tx(1), &[2], &[], id), [by_id]);
+        assert_eq!(of(Tx(1), &[2], &drawn, by_its_id), [by_sequence]);
+        let by_id = by_id(Tx(1), first, id(771));
+        assert_eq!(of(Tx(1), &[2, 4], &drawn, by_its_id), [by_id]);
+        assert_eq!(of(Tx(1), &[2], &[], by_its_id), [by_id]);
     }
 
     #[test]

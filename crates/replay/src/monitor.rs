@@ -114,6 +114,7 @@ impl Monitor {
     /// Resolves when the step is permitted, or is not waited for any longer.
     pub fn permission(&self, ask: Ask) -> impl Future<Output = ()> + Send + 'static {
         let mut state = self.state();
+        let takes = state.coordinator.takes_rows(ask);
         let by_service = matches!(ask, Ask::Commit(tx) if state.coordinator.is_by_service(tx));
         let waiting = if state.open || state.coordinator.may(ask) {
             None
@@ -128,6 +129,14 @@ impl Monitor {
             let Some(receiver) = waiting else { return };
             // The sender is dropped only with the monitor, when nothing is left that waits.
             match ask {
+                Ask::Insert(..) if takes => {
+                    let (quiet, longest) = Ask::TAKE_PATIENCE;
+                    tokio::select! {
+                        _ = receiver => {}
+                        () = monitor.quiet(quiet) => {}
+                        () = tokio::time::sleep(longest) => {}
+                    }
+                }
                 Ask::Insert(..) => {
                     let _ = tokio::time::timeout(Ask::INSERT_PATIENCE, receiver).await;
                 }

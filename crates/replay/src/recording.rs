@@ -464,7 +464,7 @@ impl Recording {
         self.shown_by = drawn.map(|pair| (pair[0], pair[1])).collect();
     }
 
-    /// `ids`: of those that wrote and waited for nobody's row.
+    /// `ids`: of those that wrote.
     fn find_inserts(
         &mut self,
         drawn: &HashMap<Tx, Vec<Drawn>>,
@@ -476,8 +476,7 @@ impl Recording {
             let shown_later = || drawn.get(self.shown_by.get(&tx)?);
             let drawn = drawn.get(&tx).or_else(shown_later).map_or(&[][..], |v| v);
             let first = shapes.writes.first_write(shape).zip(ids.get(&tx));
-            let first = first.filter(|(first, id)| first.takes || id.unhindered);
-            let first = first.map(|(first, id)| (first, id.place));
+            let first = first.map(|(first, id)| (first, *id));
             let inserting = shapes.writes.inserting(shape);
             self.inserts
                 .extend(inserts::of(tx, inserting, drawn, first));

@@ -7,7 +7,7 @@ use hindcast_order::levels::Step;
 use hindcast_order::retroaction::{self, Retroaction};
 use hindcast_order::{Losers, Lost, Progress, Schedule, Tx, losers};
 
-use crate::inserts::{Insert, Inserts};
+use crate::inserts::{Insert, Inserts, Role};
 use crate::recording::Recording;
 use crate::transaction::Ask;
 
@@ -136,6 +136,16 @@ impl Rules {
         let at = (tx, statement);
         self.losers
             .asks(at, &change.tables, level, until.max(level))
+    }
+
+    /// Whether this is to take rows that nobody has locked.
+    pub fn takes_rows(&self, ask: Ask) -> bool {
+        let role = |(tx, statement)| self.inserts.role(tx, statement);
+        let insert = match ask {
+            Ask::Insert(tx, statement) => Some((tx, statement)),
+            _ => None,
+        };
+        insert.and_then(role) == Some(Role::Takes)
     }
 
     /// Whether a transaction may commit as soon as its statement has looked.
@@ -292,7 +302,8 @@ fn may_if_changed(
 /// Those of transactions that are waited for.
 fn inserts(recording: &Recording, schedule: &Schedule) -> Inserts {
     let is_left = |insert: &&Insert| !schedule.is_abandoned(insert.tx);
-    Inserts::new(recording.inserts().iter().filter(is_left).copied())
+    let inserts = recording.inserts().iter().filter(is_left).copied();
+    Inserts::new(inserts).with_commits(schedule.levels())
 }
 
 fn losers(recording: &Recording, schedule: &Schedule) -> Losers {
@@ -306,7 +317,8 @@ fn losers(recording: &Recording, schedule: &Schedule) -> Losers {
 /// Another insert that can only come when this transaction has committed, or has looked, which it
 /// does with its own insert, is not waited for: each of the two would wait for the other. It drew
 /// first, and takes a later snapshot: it was slow between the two, or what it saw is told by its
-/// end.
+/// end. One that waited for a row had it as soon as who had it before was over, and took no snapshot
+/// then: only if somebody committed in between had it not got the row when this statement looked.
 fn may_insert(
     tx: Tx,
     statement: u32,
@@ -326,7 +338,12 @@ fn may_insert(
             .zip(from)
             .is_some_and(|(others, from)| others >= from);
         let own = levels.level_of(own);
-        let is_later = others.zip(own).is_some_and(|(others, own)| others > own);
+        let is_later = others
+            .zip(own)
+            .is_some_and(|(others, own)| match other.role {
+                Role::LaysLate => inserts.any_between(own, others),
+                Role::Lays | Role::Takes => others > own,
+            });
         sees || is_later && looks_itself && !has_looked
     };
     inserts.may(tx, statement, comes_behind)

@@ -26,7 +26,7 @@ pub enum Ask {
     Lock(Tx, u32),
     /// The statement with this index within its transaction inserts a row; see
     /// [`inserts`](crate::inserts). Nobody waits for this for longer than
-    /// [`Ask::INSERT_PATIENCE`].
+    /// [`Ask::INSERT_PATIENCE`], or [`Ask::TAKE_PATIENCE`].
     Insert(Tx, u32),
     /// The statement with this index within its transaction changes rows of a table in which others
     /// found a key taken; see [`losers`](hindcast_order::losers).
@@ -54,6 +54,11 @@ pub struct Looking {
 impl Ask {
     /// Whoever is to insert first may wait for a row of another transaction, or may not come.
     pub const INSERT_PATIENCE: Duration = Duration::from_millis(50);
+
+    /// What rows a statement takes depends on who came before it. So it waits for them as long as
+    /// something moves within the first of these, and no longer than the second.
+    pub const TAKE_PATIENCE: (Duration, Duration) =
+        (Duration::from_millis(150), Duration::from_secs(2));
 
     /// Where nothing has moved for so long, a transaction outside of requests does not wait to do a
     /// ghost: others may wait for its connection.

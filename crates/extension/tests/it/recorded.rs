@@ -345,6 +345,41 @@ fn a_statement_that_waited_is_marked_whether_or_not_there_is_a_newer_row() {
     }
 }
 
+/// By its next snapshot those may be over whose rows it has skipped.
+#[test]
+fn what_a_statement_took_that_skips_locked_rows_is_told_by_what_could_be_seen_then() {
+    let cluster = server();
+    let mut reader = reader(&cluster);
+    let mut first = session(&cluster);
+    first.run("CREATE TABLE t (k int PRIMARY KEY, v int)");
+    first.run("INSERT INTO t VALUES (1, 0), (2, 0)");
+    let mut holder = session(&cluster);
+    holder.run("BEGIN");
+    holder.run("UPDATE t SET v = 1 WHERE k = 1");
+    let held = holder.one("SELECT txid_current()");
+    let mut second = session(&cluster);
+    let pid = second.pid;
+    let taking = std::thread::spawn(move || {
+        second.run("BEGIN");
+        second.run("SELECT k FROM t WHERE pg_sleep(0.5) IS NOT NULL FOR UPDATE SKIP LOCKED");
+        second.run("COMMIT");
+    });
+    let sleeps = format!("SELECT wait_event FROM pg_stat_activity WHERE pid = {pid}");
+    wait_for("the second to sleep", || {
+        (first.one(&sleeps) == "PgSleep").then_some(())
+    });
+    first.run("BEGIN");
+    first.run("UPDATE t SET v = 2 WHERE k = 2");
+    let seen = first.one("SELECT txid_current()").parse::<u64>().unwrap();
+    first.run("COMMIT");
+    taking.join().unwrap();
+    holder.run("COMMIT");
+    let record = reader.take_of(pid).pop().unwrap();
+    assert_eq!(record.rechecked, []);
+    let behind = record.snapshots.last().unwrap();
+    assert_eq!(*behind, format!("{held}:{}:{held}", seen + 1));
+}
+
 #[test]
 fn only_the_databases_asked_for_are_recorded() {
     let cluster = server();
