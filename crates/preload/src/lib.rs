@@ -52,22 +52,34 @@ macro_rules! shim {
     };
 }
 
-const SHIMS: [Shim; 4] = [
+/// Bun is loaded the same.
+const NODE: &[(&str, &str)] = &[
+    shim!("node.cjs"),
+    shim!("node_cluster.cjs"),
+    shim!("node_kept.cjs"),
+    shim!("node_messages.cjs"),
+    shim!("node_caches.cjs"),
+    shim!("node_calls.cjs"),
+    shim!("node_next.cjs"),
+    shim!("node_pins.cjs"),
+    shim!("node_queries.cjs"),
+    shim!("node_runtime.cjs"),
+];
+
+const SHIMS: [Shim; 5] = [
     Shim {
         runtime: "Node",
-        files: &[
-            shim!("node.cjs"),
-            shim!("node_cluster.cjs"),
-            shim!("node_kept.cjs"),
-            shim!("node_messages.cjs"),
-            shim!("node_caches.cjs"),
-            shim!("node_calls.cjs"),
-            shim!("node_next.cjs"),
-            shim!("node_pins.cjs"),
-            shim!("node_queries.cjs"),
-        ],
+        files: NODE,
         variable: "NODE_OPTIONS",
         says: |file| option("--require=", file),
+        separator: " ",
+        is_words: true,
+    },
+    Shim {
+        runtime: "Bun",
+        files: NODE.split_at(1).0,
+        variable: "BUN_OPTIONS",
+        says: |file| option("--preload=", file),
         separator: " ",
         is_words: true,
     },

@@ -1,5 +1,5 @@
-// Tells the tap on whose behalf Node writes to its database: loaded by `node --require`, which also
-// loads it in worker threads. Without the tap it does nothing.
+// Tells the tap on whose behalf Node, or Bun, writes to its database: loaded by `node --require`, which
+// also loads it in worker threads, and by `bun --preload`. Without the tap it does nothing.
 //
 //   a request is emitted ──▶ its turn, with its number, is the store of its async context
 //   a socket is written to ─▶ the store's number is told of the socket
@@ -12,21 +12,21 @@
 // HTTP/2 and drivers in native code have none.
 "use strict";
 (() => {
-    const fs = require("fs");
-    const RESERVED = 0x48494e44;
     const bytes = Buffer.alloc(8);
+    let runtime;
     try {
-        if (fs.readSync(RESERVED, bytes, 0, 8, null) !== 8) return;
+        runtime = require("./node_runtime.cjs");
+        if (runtime.ask(bytes, null) !== 8) return;
     } catch {
         return;
     }
     const { AsyncLocalStorage } = require("async_hooks");
-    const EventEmitter = require("events");
     const http = require("http");
     const Module = require("module");
     const { Socket } = require("net");
-    const write = Socket.prototype._writeGeneric;
-    if (!AsyncLocalStorage || typeof write !== "function") return;
+    const { descriptorOf } = runtime;
+    let write;
+    if (!AsyncLocalStorage || !runtime.replaceWrites(real => (write = real, writes))) return;
 
     // Of a replay.
     const connections = Number(process.env.HINDCAST_POOL || 0);
@@ -67,12 +67,7 @@
         if (event !== "request" && event !== "checkContinue" && event !== "upgrade") {
             return Reflect.apply(emitOfServer, this, arguments);
         }
-        if (!serves) {
-            serves = true;
-            // What is told of no socket is nobody's.
-            bytes.fill(0);
-            fs.writeSync(RESERVED, bytes, 0, 8, null);
-        }
+        begins();
         const turn = turnOf(request && request.socket, response);
         const emits = () => storage.run(turn, () => Reflect.apply(emitOfServer, this, arguments));
         const next = event === "request" && caches.seesNext(turn);
@@ -81,20 +76,31 @@
         return true;
     };
 
-    function turnOf(socket, response) {
-        const descriptor = descriptorOf(socket);
-        // A request that came before the one in front of it was answered has no number of its own.
-        const waits = response && socket && socket._httpMessage && socket._httpMessage !== response;
-        if (descriptor < 0 || waits) return undefined;
-        fs.readSync(RESERVED, bytes, 0, 8, descriptor);
-        const number = bytes.readBigUInt64LE();
-        return number ? new Turn(number) : undefined;
+    // Those of Bun's own server.
+    runtime.onServe(serve => function () {
+        begins();
+        return storage.run(turnBy(null), () => Reflect.apply(serve, this, arguments));
+    });
+
+    function begins() {
+        if (serves) return;
+        serves = true;
+        // What is told of no socket is nobody's.
+        bytes.fill(0);
+        runtime.tell(bytes, null);
     }
 
-    function descriptorOf(socket) {
-        if (!socket || socket.encrypted || !socket._handle) return -1;
-        const descriptor = socket._handle.fd;
-        return typeof descriptor === "number" ? descriptor : -1;
+    function turnOf(socket, response) {
+        const place = runtime.requestOf(socket);
+        // A request that came before the one in front of it was answered has no number of its own.
+        const waits = response && socket && socket._httpMessage && socket._httpMessage !== response;
+        return place === -1 || waits ? undefined : turnBy(place);
+    }
+
+    function turnBy(place) {
+        runtime.ask(bytes, place);
+        const number = bytes.readBigUInt64LE();
+        return number ? new Turn(number) : undefined;
     }
 
     // A connection to Postgres. It is one request's until all that was asked is answered.
@@ -156,7 +162,7 @@
         const done = failed => failed && socket.destroy(failed);
         return (bytes, turn) => {
             tell(socket, turn ? turn.number : 0n);
-            write.call(socket, false, bytes, "buffer", done);
+            write(socket, false, bytes, "buffer", done);
         };
     }
 
@@ -172,30 +178,31 @@
     };
 
     // Writes. One that waits for the connection comes here again, in the connection's context.
-    Socket.prototype._writeGeneric = function _writeGeneric(several, data, encoding, done) {
-        if (this._server) return Reflect.apply(write, this, arguments);
+    function writes(socket, several, data, encoding, done) {
+        const goesOut = () => write(socket, several, data, encoding, done);
+        if (socket._server) return goesOut();
         let turn = storage.getStore();
-        if (this.connecting) {
-            this[WAITS] = { turn };
-            return Reflect.apply(write, this, arguments);
+        if (socket.connecting) {
+            socket[WAITS] = { turn };
+            return goesOut();
         }
-        if (this[WAITS]) {
-            turn = this[WAITS].turn;
-            this[WAITS] = undefined;
+        if (socket[WAITS]) {
+            turn = socket[WAITS].turn;
+            socket[WAITS] = undefined;
         }
         const chunks = several ? data.map(entry => entry.chunk) : [data];
-        const wire = wireOf(this, chunks[0]);
-        const parted = wire instanceof queries.Pipeline ? wire : !wire && this[COMMANDS];
+        const wire = wireOf(socket, chunks[0]);
+        const parted = wire instanceof queries.Pipeline ? wire : !wire && socket[COMMANDS];
         if (parted) {
             parted.writes(Buffer.concat(chunks.map(toBuffer)));
             return done();
         }
         if (wire) turn = wire.writes(chunks.map(toBuffer), turn);
-        else if (this[calls.FETCHES]) turn = this[calls.FETCHES].turn;
-        else if (!(this._httpMessage instanceof http.ClientRequest)) turn = undefined;
-        tell(this, turn ? turn.number : 0n);
-        return Reflect.apply(write, this, arguments);
-    };
+        else if (socket[calls.FETCHES]) turn = socket[calls.FETCHES].turn;
+        else if (!(socket._httpMessage instanceof http.ClientRequest)) turn = undefined;
+        tell(socket, turn ? turn.number : 0n);
+        return goesOut();
+    }
 
     const TOLD = Symbol("hindcast told");
     function tell(socket, number) {
@@ -203,7 +210,7 @@
         if (!serves || descriptor < 0 || (TOLD in socket && socket[TOLD] === number)) return;
         socket[TOLD] = number;
         bytes.writeBigUInt64LE(number);
-        fs.writeSync(RESERVED, bytes, 0, 8, descriptor);
+        runtime.tell(bytes, descriptor);
     }
 
     // What a socket is answered runs for nobody: not for who made the connection. The connections of
@@ -278,10 +285,9 @@
 
     // `pg`'s connections and pools are emitters of classes of their own. They are known by what they can
     // do when the first one is made, however the driver was loaded: in a bundle it has no name.
-    const { init } = EventEmitter;
     const seen = new WeakSet();
-    EventEmitter.init = function () {
-        const prototype = Object.getPrototypeOf(this);
+    runtime.onEmitter(emitter => {
+        const prototype = Object.getPrototypeOf(emitter);
         if (prototype && !seen.has(prototype)) {
             seen.add(prototype);
             if ("_pulseQueryQueue" in prototype) bindClient(prototype);
@@ -293,9 +299,8 @@
                 calls.findSocket(prototype);
             }
         }
-        calls.isMaking(this);
-        return Reflect.apply(init, this, arguments);
-    };
+        calls.isMaking(emitter);
+    });
 
     // Those of `pg` 6 take a client where they connect.
     function isPool(prototype) {

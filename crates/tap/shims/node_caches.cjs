@@ -15,11 +15,10 @@
 // itself, come when what it sees next is there.
 "use strict";
 const { AsyncResource } = require("async_hooks");
-const fs = require("fs");
 const timers = require("timers");
 const { replace } = require("./node_pins.cjs");
+const runtime = require("./node_runtime.cjs");
 
-const RESERVED = 0x48494e44;
 const [PUTS, SEEN, PUT, SEES_NEXT] = [6, 7, 8, 11].map(place => place * 2 ** 32);
 const NUMBER = 8;
 // There was nothing; there was something, and it is not known who put it there.
@@ -57,7 +56,7 @@ function writes(turn, cache, key, value) {
 }
 
 function asks(what) {
-    return fs.readSync(RESERVED, asked, 0, asked.length, what) === NUMBER ? asked.readBigInt64LE() : undefined;
+    return runtime.ask(asked, what) === NUMBER ? asked.readBigInt64LE() : undefined;
 }
 
 // A cache by its name. A key is a text.
@@ -126,7 +125,7 @@ class Cache {
         const turn = current();
         if (!turn || !this.#isTold(turn)) return;
         writes(turn, this.name, hash(key), number | (BigInt(more) << NUMBER_BITS));
-        fs.writeSync(RESERVED, asked, 0, asked.length, SEEN);
+        runtime.tell(asked, SEEN);
     }
 
     // Some programs look without end.
@@ -178,7 +177,7 @@ const late = new Set();
 function seesNext(turn) {
     if (!replays || !turn) return undefined;
     asked.writeBigUInt64LE(turn.number);
-    const number = fs.readSync(RESERVED, asked, 0, NUMBER, SEES_NEXT) === NUMBER && asked.readBigInt64LE();
+    const number = runtime.ask(asked.subarray(0, NUMBER), SEES_NEXT) === NUMBER && asked.readBigInt64LE();
     const isAwaited = number > UNKNOWN && !kept.has(number) && !missed.has(number) && !late.has(number);
     return isAwaited ? come(number, KEPT_BACK, late) : undefined;
 }

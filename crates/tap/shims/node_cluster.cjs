@@ -3,9 +3,8 @@
 // one that is about to end, and the primary looks for another.
 "use strict";
 const cluster = require("cluster");
-const fs = require("fs");
+const runtime = require("./node_runtime.cjs");
 
-const RESERVED = 0x48494e44;
 const [GIVEN, PASSES_ON] = [9, 10].map(place => place * 2 ** 32);
 const bytes = Buffer.alloc(8);
 
@@ -15,7 +14,7 @@ function begin(isReplay) {
 }
 
 function passesOn() {
-    fs.writeSync(RESERVED, bytes, 0, bytes.length, PASSES_ON);
+    runtime.tell(bytes, PASSES_ON);
 }
 
 function receives(isReplay) {
@@ -28,13 +27,13 @@ function receives(isReplay) {
             handle.close();
             return process.send({ cmd: "NODE_CLUSTER", ack: message.seq, accepted: false });
         }
-        fs.writeSync(RESERVED, bytes, 0, bytes.length, GIVEN + descriptor);
+        runtime.tell(bytes, GIVEN + descriptor);
         return Reflect.apply(emit, this, arguments);
     };
 }
 
 function isAnothers(descriptor) {
-    const count = fs.readSync(RESERVED, bytes, 0, bytes.length, GIVEN + descriptor);
+    const count = runtime.ask(bytes, GIVEN + descriptor);
     return count === bytes.length && bytes.readBigUInt64LE() === 1n;
 }
 

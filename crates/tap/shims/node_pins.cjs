@@ -12,8 +12,8 @@ const crypto = require("crypto");
 const fs = require("fs");
 const Module = require("module");
 const url = require("url");
+const runtime = require("./node_runtime.cjs");
 
-const RESERVED = 0x48494e44;
 const DRAW = 2 ** 32;
 const CLOCK = 2 * 2 ** 32;
 // A number of a request.
@@ -30,7 +30,6 @@ const OUTSIDE_ASKED = 2000;
 // Numbers of `Math.random` that are drawn at once.
 const RANDOMS = 32;
 
-const { readSync } = fs;
 const number = Buffer.alloc(NUMBER);
 const asked = Buffer.alloc(2 * NUMBER);
 
@@ -97,7 +96,7 @@ function drawn(turn, length, code = caller()) {
     const bytes = Buffer.alloc(Math.max(length, 2 * NUMBER));
     bytes.writeBigUInt64LE(turn.number);
     bytes.writeUInt32LE(code, NUMBER);
-    const count = readSync(RESERVED, bytes, 0, bytes.length, DRAW);
+    const count = runtime.ask(bytes, DRAW);
     return count === bytes.length ? bytes.subarray(0, length) : undefined;
 }
 
@@ -244,7 +243,7 @@ function pinClock(current) {
             asked.writeBigUInt64LE(turn.number);
             asked.fill(0, NUMBER);
             asked.writeUInt32LE(code, NUMBER);
-            if (readSync(RESERVED, asked, 0, asked.length, CLOCK) === NUMBER) {
+            if (runtime.ask(asked, CLOCK) === NUMBER) {
                 return (turn.time = Number(asked.readBigInt64LE() / 1000000n));
             }
         }
@@ -477,7 +476,7 @@ let currentTurn = () => undefined;
 // `current` gives the turn of the code that asks, if it has one.
 module.exports = current => {
     // Whether anything is pinned.
-    if (readSync(RESERVED, number.fill(0), 0, NUMBER, CLOCK) !== NUMBER) return;
+    if (runtime.ask(number.fill(0), CLOCK) !== NUMBER) return;
     currentTurn = current;
     const outside = new Outside();
     // Without a key of the recording it would be asked for in vain, each time.

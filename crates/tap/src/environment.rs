@@ -16,7 +16,7 @@ use hindcast_taplog::{CAPACITY_VARIABLE, SOCKET_VARIABLE};
 use crate::{memory, process};
 
 /// The variables, and what of their values is ours: so many words, until this byte.
-const KEPT: [(&str, usize, u8); 12] = [
+const KEPT: [(&str, usize, u8); 13] = [
     (SOCKET_VARIABLE, 1, ALL),
     (CAPACITY_VARIABLE, 1, ALL),
     ("HINDCAST_POOL", 1, ALL),
@@ -28,6 +28,7 @@ const KEPT: [(&str, usize, u8); 12] = [
     ("LD_PRELOAD", 1, b':'),
     ("PYTHONPATH", 1, b':'),
     ("NODE_OPTIONS", 1, b' '),
+    ("BUN_OPTIONS", 1, b' '),
     ("RUBYOPT", 1, b' '),
     // `-I` and `-M`.
     ("PERL5OPT", 2, b' '),
