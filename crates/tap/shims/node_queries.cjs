@@ -9,13 +9,10 @@
 // So a connection is one request's at a time, and who has the other end never reads bytes of two.
 // A query is known by what it is made of, before anything is sent, however the driver was loaded.
 "use strict";
-const { createHook } = require("async_hooks");
 const { Messages } = require("./node_messages.cjs");
 
 const TURN = Symbol("hindcast turn");
 const STATE = Symbol("hindcast state");
-// A service that has not made a query among so many promises does not use the driver.
-const LOOKS = 1 << 20;
 // What can begin a query, and what ends it.
 const BEGINS = "PBQS";
 const ENDS = "QS";
@@ -27,21 +24,23 @@ const SESSION = 8;
 const pipelines = new Map();
 let known = false;
 
-// Looks for the prototype of queries: they are promises of a class of their own.
+// Looks for the prototype of queries: they are promises of a class of their own, and set this property
+// before anything else of them is known.
+const FIRST = "canceller";
 function find(storage) {
-    let left = LOOKS;
-    const hook = createHook({
-        init(id, type, trigger, promise) {
-            if (type !== "PROMISE") return;
-            const prototype = Object.getPrototypeOf(promise);
-            if (prototype !== Promise.prototype && isOfQueries(prototype)) {
+    Object.defineProperty(Object.prototype, FIRST, {
+        configurable: true,
+        get: () => undefined,
+        set(value) {
+            if (typeof this !== "object" || this === null) return;
+            const prototype = Object.getPrototypeOf(this);
+            if (this instanceof Promise && isOfQueries(prototype)) {
+                delete Object.prototype[FIRST];
                 bindQueries(prototype, storage);
-                hook.disable();
-            } else if (--left === 0) {
-                hook.disable();
             }
+            Reflect.defineProperty(this, FIRST, { value, writable: true, enumerable: true, configurable: true });
         },
-    }).enable();
+    });
 }
 
 function isOfQueries(prototype) {

@@ -141,7 +141,11 @@ fn assert_all_are_right(stage: &Stage) {
     assert!(names.is_empty(), "belong to no request: {names:?}");
 }
 
-fn is_recorded_and_replayed(name: &str, service: impl Fn(&Stage) -> Vec<String>, ways: &[&str]) {
+pub fn is_recorded_and_replayed(
+    name: &str,
+    service: impl Fn(&Stage) -> Vec<String>,
+    ways: &[&str],
+) {
     let stage = Stage::new(name, SCHEMA);
     let service = service(&stage);
     is_recorded(&stage, &service, || load(&stage, ways));
@@ -169,7 +173,7 @@ fn is_recorded(stage: &Stage, service: &[String], load: impl FnOnce()) {
         recorded.stderr
     );
     assert!(
-        recorded.stderr.contains("Node, Python, Ruby, Perl"),
+        recorded.stderr.contains("Node, Bun, Python, Ruby, Perl"),
         "{}",
         recorded.stderr
     );
@@ -471,7 +475,7 @@ fn postgres_js(stage: &Stage, environment: &str) -> Vec<String> {
     command(&["env", environment, "node", &service, &port.to_string()])
 }
 
-const WAYS_OF_POSTGRES_JS: [&str; 4] = ["single", "several", "transaction", "rows"];
+pub const WAYS_OF_POSTGRES_JS: [&str; 4] = ["single", "several", "transaction", "rows"];
 
 #[test]
 fn queries_of_several_requests_on_one_connection_are_known_in_node() {

@@ -28,6 +28,7 @@ mod exec_servers;
 mod extension;
 mod harness;
 mod inside;
+mod inside_bun;
 mod inside_calls;
 mod inside_clients;
 mod inside_doors;
