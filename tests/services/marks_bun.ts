@@ -21,9 +21,15 @@ async function transaction(name: string) {
   }
 }
 
-function answer(name: string) {
-  const drawn = [crypto.randomUUID(), randomBytes(8).toString('hex'), Math.random(), Date.now(), new Date()]
-  return Response.json({ name, drawn })
+async function answer(name: string) {
+  const drawn = [crypto.randomUUID(), Bun.randomUUIDv7(), randomBytes(8).toString('hex'), Math.random(), Date.now(), new Date()]
+  // Two at a time are hashed in other threads.
+  const salted = ['bcrypt', 'argon2id'].map(name => Bun.password.hash('secret', options(name)))
+  return Response.json({ name, drawn, salted: await Promise.all(salted) })
+}
+
+function options(algorithm: string) {
+  return algorithm === 'bcrypt' ? { algorithm, cost: 4 } : { algorithm, memoryCost: 1024, timeCost: 1 }
 }
 
 const server = Bun.serve({

@@ -485,6 +485,7 @@ module.exports = current => {
     pinMath(drawing);
     pinClock(current);
     keepTimesApart(current);
+    if (globalThis.Bun) require("./node_bun.cjs")(current, drawn, replace);
     Module.syncBuiltinESMExports();
 };
 module.exports.Pins = Pins;

@@ -5,7 +5,7 @@
 //! are told by the thread's ring. Who works on no request draws by who it is ([`starts`]), and
 //! reads the real time; in a replay, the real time moved to that of the recording.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
@@ -32,6 +32,46 @@ pub unsafe fn draw(bytes: *mut u8, length: usize) -> bool {
                 (false, request) => draw_for(request, caller(), bytes, length),
             }
     }
+}
+
+/// The request for which a thread that works on none draws next, since a runtime has handed it work
+/// that draws once; 0: for none. And who handed it over.
+static HANDED: AtomicU64 = AtomicU64::new(0);
+static HANDED_BY: AtomicU64 = AtomicU64::new(0);
+
+fn this_thread() -> u64 {
+    // SAFETY: it takes nothing.
+    unsafe { libc::pthread_self() }
+}
+
+/// The calling thread hands work to another one, which draws for this request.
+pub fn hand_draw(request: u64) {
+    HANDED_BY.store(this_thread(), Ordering::Relaxed);
+    HANDED.store(request, Ordering::Release);
+}
+
+/// Whose draw was handed over and has not been drawn.
+pub fn handed_draw() -> u64 {
+    HANDED.load(Ordering::Acquire)
+}
+
+/// Draws what was handed over, if the thread works on no request and has not handed it over itself.
+///
+/// # Safety
+/// As for [`draw`].
+pub unsafe fn draw_handed(bytes: *mut u8, length: usize) -> bool {
+    // Who asks for nothing looks whether it could.
+    if length == 0
+        || handed_draw() == 0
+        || HANDED_BY.load(Ordering::Relaxed) == this_thread()
+        || turns::is_apart()
+        || turns::current() != 0
+    {
+        return false;
+    }
+    let request = HANDED.swap(0, Ordering::AcqRel);
+    // SAFETY: as the caller promises.
+    unsafe { draw_for(request, Caller::default(), bytes, length) }
 }
 
 /// The same by this code, in a runtime that knows it, and only for a request.

@@ -31,8 +31,14 @@ pub unsafe extern "C" fn getrandom(bytes: *mut c_void, length: size_t, flags: c_
 /// # Safety
 /// As for libc's.
 pub unsafe fn asked(bytes: *mut c_void, length: size_t, flags: c_uint) -> Option<ssize_t> {
-    // SAFETY: what the caller gave.
-    let drawn = flags & !FLAGS == 0 && unsafe { pins::draw(bytes.cast(), length) };
+    if flags & !FLAGS != 0 {
+        return None;
+    }
+    // SAFETY: what the caller gave. Who does not wait for the kernel draws a seed.
+    let drawn = unsafe {
+        let bytes = bytes.cast();
+        flags == 0 && pins::draw_handed(bytes, length) || pins::draw(bytes, length)
+    };
     drawn.then_some(length as ssize_t)
 }
 

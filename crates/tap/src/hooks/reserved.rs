@@ -19,6 +19,8 @@
 //!   pread  at SEEN       in a replay: what it saw; nothing: it has not looked so often
 //!   pread  at PUT        in a replay, what stands behind the same: whether a request put it there
 //!   pread  at SEES_NEXT  in a replay: the number of what a request sees in a cache next, or 0
+//!   pwrite at HANDED     this thread hands work to another one, which draws once for this request
+//!   pread  at HANDED     whose draw was handed over so and has not been drawn, or 0
 //!   pwrite at RETURNED + one of these four   the same for a runtime that gives `pread` no bytes:
 //!                        what is answered is what `pwrite` returns, plus one; 0: no answer
 //!   pwrite at GIVEN + N  this process has been given connection N by the one that accepts for it
@@ -51,6 +53,7 @@ const PUT: i64 = 8 << 32;
 const GIVEN: i64 = 9 << 32;
 const PASSES_ON: i64 = 10 << 32;
 const SEES_NEXT: i64 = 11 << 32;
+const HANDED: i64 = 12 << 32;
 const RETURNED: i64 = 1 << 40;
 /// Of what stands there a descriptor is the lower half.
 const DESCRIPTORS: i64 = 1 << 32;
@@ -201,6 +204,7 @@ unsafe fn asked_at(offset: i64, bytes: *mut c_void, length: size_t) -> ssize_t {
                 answer(u64::from(is_anothers), bytes, length)
             }
             IN_HAND => answer(turns::in_hand(), bytes, length),
+            HANDED => answer(pins::handed_draw(), bytes, length),
             _ => answer(turns::read_from(descriptor(offset)), bytes, length),
         }
     }
@@ -219,6 +223,9 @@ unsafe fn told_at(offset: i64, bytes: *const c_void, length: size_t) -> ssize_t 
                 peers::given(descriptor(offset % DESCRIPTORS));
                 length as ssize_t
             }
+            HANDED => told(bytes, length, |request| {
+                pins::hand_draw(request.unwrap_or(0));
+            }),
             PASSES_ON => {
                 peers::pass_on();
                 length as ssize_t
