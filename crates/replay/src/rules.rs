@@ -317,8 +317,8 @@ fn losers(recording: &Recording, schedule: &Schedule) -> Losers {
 /// Another insert that can only come when this transaction has committed, or has looked, which it
 /// does with its own insert, is not waited for: each of the two would wait for the other. It drew
 /// first, and takes a later snapshot: it was slow between the two, or what it saw is told by its
-/// end. One that waited for a row had it as soon as who had it before was over, and took no snapshot
-/// then: only if somebody committed in between had it not got the row when this statement looked.
+/// end. One that waited for a row had it as soon as who had it before was over, and took no
+/// snapshot then: only if somebody committed in between had it not got the row when this looked.
 fn may_insert(
     tx: Tx,
     statement: u32,

@@ -1,4 +1,4 @@
-//! `record -- bun …`: every transaction is its request's, by Node's modules and by Bun's own server.
+//! `record -- bun …`: every transaction is its request's, by Node's server and by Bun's own.
 
 use hindcast_tests::{Stage, install, repository};
 
