@@ -234,14 +234,16 @@ impl Coordinator {
     }
 
     /// The session went away. Some services roll back what has only read by closing its connection:
-    /// then it ended originally without a commit and without an error.
+    /// then it ended originally without a commit and without an error. And pools close one whose
+    /// statement has failed.
     pub(super) fn lost_changed(&mut self, claim: Claim, ended: Ended) {
         let rolls_back = |tx: Tx| {
             let recorded = self.recording.transaction(tx);
             recorded.fate == Fate::Aborted && self.recording.error(tx).is_none()
         };
+        let had_failed = matches!(ended.fate, EndedAs::RolledBack { error: Some(_) });
         let ended = match claim {
-            Claim::Run(tx) if rolls_back(tx) => ended,
+            Claim::Run(tx) if had_failed || rolls_back(tx) => ended,
             _ => ended.lost(),
         };
         self.ended(claim, &ended);

@@ -471,7 +471,12 @@ impl Replay {
             }
             "served" => coordinator.served(tx(), second == "whole", MovedReads::default()),
             "lost" => {
-                let (claim, ended) = self.ended(first, "rolled-back");
+                let how = if second.is_empty() {
+                    "rolled-back"
+                } else {
+                    second
+                };
+                let (claim, ended) = self.ended(first, how);
                 self.coordinator.lost(claim, ended);
             }
             "sent" => {

@@ -614,6 +614,24 @@ fn a_session_of_changed_code_that_goes_away_as_it_did_has_not_failed() {
     );
 }
 
+/// A pool closes the connection as soon as it hears of the error.
+#[test]
+fn a_session_of_changed_code_that_goes_away_when_its_statement_has_failed_fails_as_before() {
+    check(
+        How::Changed,
+        "request 1 0..100
+         tx 1 10..20 sees 100 failed 23505: INSERT INTO t VALUES ($1)",
+        "claim 1 INSERT INTO t VALUES (1)
+         lost 0 error failed (23505)
+         changes",
+        expect![[r#"
+            claim 1 INSERT INTO t VALUES (1) => Run(Tx(0)) +1
+            lost 0 error failed (23505) +1
+            changes => ChangeCounts { same: 0, same_failure: 1, statements: 0, results: 0, fails_otherwise: 0, newly_failing: 0, newly_succeeding: 0, deleted: 0, added: 0, retries: 0, yielded: 0, let_go: 0, unnoticed: 0, ghosts_failed: 0, isolation: 0, mistaken: 0 }, outdated: false
+        "#]],
+    );
+}
+
 #[test]
 fn a_session_of_changed_code_that_goes_away_has_failed() {
     check(
