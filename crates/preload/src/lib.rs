@@ -91,6 +91,7 @@ const SHIMS: [Shim; 5] = [
             shim!("python/hindcast_turns.py"),
             shim!("python/hindcast_caches.py"),
             shim!("python/hindcast_files.py"),
+            shim!("python/hindcast_granian.py"),
             shim!("python/hindcast_pools.py"),
             shim!("python/hindcast_random.py"),
             shim!("python/hindcast_steps.py"),

@@ -4,7 +4,7 @@ use hindcast_taplog::heads;
 use libc::iovec;
 
 use crate::symbol::Symbol;
-use crate::{java, process, tokio};
+use crate::{java, peers, process, tokio};
 
 /// Takes the line that says the number out of what was read of a request, before the program sees
 /// it: some keep the headers of a request, or show them. Returns how much is left.
@@ -42,8 +42,12 @@ static RUNTIME: Symbol = Symbol::new(&[
 ]);
 
 /// Whether what the process asks of another one of the service is known to be of its request
-/// without a number. One that only passes requests on, as nginx does, passes on the number, too.
+/// without a number. One that only passes requests on, as nginx does, passes on the number, too. And
+/// a shim may look for it.
 fn is_known_by_turns() -> bool {
+    if peers::are_remembered() {
+        return false;
+    }
     let is_found = !RUNTIME.address().is_null();
     is_found || java::is_pinned() || tokio::running() != 0 || RUNTIME.find()
 }

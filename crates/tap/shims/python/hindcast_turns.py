@@ -20,6 +20,7 @@ from contextvars import ContextVar
 
 import hindcast_caches
 import hindcast_files
+import hindcast_granian
 import hindcast_pools
 import hindcast_random
 import hindcast_stopwatch
@@ -106,6 +107,11 @@ def loop_serves():
     # What a loop does for no request is nobody's.
     os.write(RESERVED, NOBODY)
     os.pwrite(RESERVED, id(REQUEST).to_bytes(8, "little"), PYTHON)
+
+
+def serves_if_needed():
+    if not serves:
+        loop_serves()
 
 
 def server(real):
@@ -330,8 +336,7 @@ def within(request, work, *args, **kwargs):
 def twisted(module):
     def received(real):
         def _dataReceived(self, data):
-            if not serves:
-                loop_serves()
+            serves_if_needed()
             return within(request_of(self.fileno()), real, self, data)
 
         return _dataReceived
@@ -776,6 +781,7 @@ def begin():
         hindcast_waiting.begin(HOOKS, replace)
     hindcast_caches.begin(HOOKS, replace, at_work, in_loop)
     hindcast_files.begin(HOOKS, replace)
+    hindcast_granian.begin(HOOKS, replace, REQUEST, serves_if_needed)
     hindcast_pools.begin(HOOKS, replace)
     hindcast_stopwatch.begin()
     # From here on the tap looks at what code draws.
