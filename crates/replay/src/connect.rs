@@ -18,6 +18,7 @@ use rustls_pki_types::ServerName;
 use tokio::net::{TcpSocket, TcpStream, UnixSocket, UnixStream};
 use tower_service::Service;
 
+use crate::guests::Made;
 use crate::pins::Pins;
 use crate::place::Place;
 
@@ -26,6 +27,10 @@ const FULL_PAUSE: Duration = Duration::from_millis(2);
 
 /// How often another port is tried where one is taken.
 const PORTS_TRIED: u32 = 16;
+
+/// How often another port is tried where each process has a listener of its own, of which the kernel
+/// chooses one by the ports.
+const LISTENERS_TRIED: u32 = 64;
 
 /// Speaks TLS where a request came encrypted. `pins`: of a service that is to see who its clients
 /// were.
@@ -145,10 +150,11 @@ pub async fn connect_as(url: &ServiceUrl, shown: Option<(Pins, Client)>) -> io::
         }
         let connected = match line.zip(client.came_by) {
             Some((line, by)) => pins.connects_to(by, line, socket.connect(to)).await,
-            None => socket.connect(to).await,
+            None => socket.connect(to).await.map(Made::Settled),
         };
         match connected {
-            Ok(stream) => {
+            Ok(Made::Elsewhere(_)) if tried < LISTENERS_TRIED => {}
+            Ok(Made::Settled(stream) | Made::Elsewhere(stream)) => {
                 stream.set_nodelay(true)?;
                 return Ok(stream);
             }

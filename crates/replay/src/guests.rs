@@ -23,6 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const START: Duration = Duration::from_secs(5);
 const LATE: Duration = Duration::from_millis(50);
 
+/// How long after another process' listener has got a connection another one is made. Listeners of
+/// several processes can be one.
+const ELSEWHERE: Duration = Duration::from_millis(3);
+
 /// For how many connections in a row a process is waited for in vain: one that has accepted before,
 /// and one that has not, of which the service may have fewer than it had.
 const MISSES_MAX: u8 = 3;
@@ -31,6 +35,14 @@ const UNSEEN_MAX: u8 = 40;
 /// Which processes stand for those of the recording.
 #[derive(Default)]
 pub struct Guests(Mutex<HashMap<u64, Guest>>);
+
+/// A connection that was made for a process.
+pub enum Made {
+    Settled(TcpStream),
+    /// The kernel has given it to the listener of another one. A connection from another port may
+    /// come to the right one.
+    Elsewhere(TcpStream),
+}
 
 /// What is known of a process of the recording.
 #[derive(Clone, Copy, Default)]
@@ -70,11 +82,11 @@ impl Guests {
         line: Line,
         process: u64,
         connected: impl Future<Output = io::Result<TcpStream>>,
-    ) -> io::Result<TcpStream> {
+    ) -> io::Result<Made> {
         let mut known = self.0.lock().await;
         let guest = known.get(&process).copied().unwrap_or_default();
         let Some(patience) = guest.patience() else {
-            return connected.await;
+            return connected.await.map(Made::Settled);
         };
         let others: Vec<_> = known.values().filter_map(|guest| guest.now).collect();
         let wanted = match guest.now {
@@ -89,6 +101,9 @@ impl Guests {
         while by.is_none() && since.elapsed() < patience {
             tokio::time::sleep(LOOK).await;
             by = board.accepted_by();
+            if by.is_none() && board.is_elsewhere() && since.elapsed() > ELSEWHERE {
+                return Ok(Made::Elsewhere(stream));
+            }
         }
         drop(invitation);
         let guest = known.entry(process).or_default();
@@ -98,6 +113,6 @@ impl Guests {
             true => 0,
             false => guest.misses + 1,
         };
-        Ok(stream)
+        Ok(Made::Settled(stream))
     }
 }

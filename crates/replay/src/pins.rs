@@ -12,7 +12,7 @@ use hindcast_taplog::pins::{self, KEY, Recorded};
 use hindcast_trace::{Micros, Recorder, Request, RequestId};
 use tokio::net::TcpStream;
 
-use crate::guests::Guests;
+use crate::guests::{Guests, Made};
 use crate::recording::Recording;
 use crate::turns::Turns;
 
@@ -117,7 +117,7 @@ impl Pins {
         process: u64,
         line: Line,
         connected: impl Future<Output = io::Result<TcpStream>>,
-    ) -> io::Result<TcpStream> {
+    ) -> io::Result<Made> {
         let board = &self.turns.board;
         self.guests.connect(board, line, process, connected).await
     }

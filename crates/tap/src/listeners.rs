@@ -79,19 +79,21 @@ unsafe fn is_any(address: *const sockaddr) -> bool {
 }
 
 fn is_v6_only(socket: c_int) -> bool {
-    let mut only: c_int = 0;
-    let mut length = size_of_val(&only) as socklen_t;
+    option(socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY).is_none_or(|only| only != 0)
+}
+
+/// Whether there may be other sockets that listen on its port.
+pub fn shares_port(socket: c_int) -> bool {
+    option(socket, libc::SOL_SOCKET, libc::SO_REUSEPORT).is_some_and(|shares| shares != 0)
+}
+
+fn option(socket: c_int, level: c_int, name: c_int) -> Option<c_int> {
+    let mut value: c_int = 0;
+    let mut length = size_of_val(&value) as socklen_t;
     // SAFETY: the memory is ours and as long as is said.
-    let asked = unsafe {
-        libc::getsockopt(
-            socket,
-            libc::IPPROTO_IPV6,
-            libc::IPV6_V6ONLY,
-            (&raw mut only).cast(),
-            &mut length,
-        )
-    };
-    asked != 0 || only != 0
+    let asked =
+        unsafe { libc::getsockopt(socket, level, name, (&raw mut value).cast(), &mut length) };
+    (asked == 0).then_some(value)
 }
 
 /// Puts the port that the service asked for in an address of its own in the place of the one that

@@ -162,7 +162,11 @@ pub fn is_for_another(listener: c_int) -> bool {
         flags < 0 || flags as c_int & libc::O_NONBLOCK == 0
     };
     let port = listeners::port_got(listener).unwrap_or(0);
-    !board.is_invited(port, std::process::id()) && !waits()
+    let is_anothers = !board.is_invited(port, std::process::id()) && !waits();
+    if is_anothers && listeners::shares_port(listener) {
+        board.declined(port);
+    }
+    is_anothers
 }
 
 /// Says which process has accepted a connection.

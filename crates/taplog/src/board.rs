@@ -32,7 +32,7 @@ pub use invited::Guests;
 use invited::Invited;
 use shown::Shown;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"hindbr11");
+const MAGIC: u64 = u64::from_le_bytes(*b"hindbr12");
 
 /// How a request that is sent again says which one it is: 16 hexadecimal digits.
 pub const REQUEST_HEADER: &str = "hindcast-request";
@@ -609,6 +609,17 @@ impl Board {
     /// A process has accepted a connection.
     pub fn accepted(&self, line: Line, process: u32) {
         self.invited.accepted(line, process);
+    }
+
+    /// What came to this port has come to a listener of which a process has others in other
+    /// processes (`SO_REUSEPORT`), and this process is not to accept it.
+    pub fn declined(&self, port: u16) {
+        self.invited.declined(port);
+    }
+
+    /// Whether the connection for which somebody was invited has come to another process' listener.
+    pub fn is_elsewhere(&self) -> bool {
+        self.invited.is_elsewhere()
     }
 
     /// Who has accepted the connection for which somebody was invited.

@@ -1,6 +1,6 @@
 //! Which process of a service is to accept a connection in a replay, and which one has.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::Line;
 
@@ -19,6 +19,8 @@ pub(super) struct Invited {
     others: [AtomicU32; PROCESSES],
     /// Who has accepted it; 0: nobody has.
     by: AtomicU32,
+    /// A process that has a listener of its own for the port, and is not to accept it, has got it.
+    is_elsewhere: AtomicBool,
 }
 
 /// Who is to accept a connection.
@@ -42,6 +44,7 @@ impl Invited {
         self.only.store(only, Ordering::SeqCst);
         self.place.store(line.place, Ordering::SeqCst);
         self.by.store(0, Ordering::SeqCst);
+        self.is_elsewhere.store(false, Ordering::SeqCst);
         self.port.store(u32::from(line.to), Ordering::SeqCst);
     }
 
@@ -76,6 +79,16 @@ impl Invited {
         if self.is_by(line) {
             self.by.store(process, Ordering::SeqCst);
         }
+    }
+
+    pub fn declined(&self, port: u16) {
+        if self.port.load(Ordering::SeqCst) == u32::from(port) {
+            self.is_elsewhere.store(true, Ordering::SeqCst);
+        }
+    }
+
+    pub fn is_elsewhere(&self) -> bool {
+        self.is_elsewhere.load(Ordering::SeqCst)
     }
 
     pub fn by(&self) -> Option<u32> {

@@ -270,7 +270,13 @@ fn a_connection_is_for_those_who_are_invited() {
     board.accepted(line(40001), 7);
     assert_eq!(board.accepted_by(), Some(7));
 
+    board.declined(9001);
+    assert!(!board.is_elsewhere(), "another listener");
+    board.declined(9000);
+    assert!(board.is_elsewhere());
+
     board.invite(line(40003), Guests::AllBut(&[7, 9]));
+    assert!(!board.is_elsewhere());
     assert_eq!(board.accepted_by(), None);
     assert!(!board.is_invited(9000, 7) && !board.is_invited(9000, 9));
     assert!(board.is_invited(9000, 8));
