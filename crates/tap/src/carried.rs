@@ -93,6 +93,11 @@ pub unsafe fn plain_was_read(
             ring.tell_bytes(stream, direction, unsafe { places(parts) }, length, at);
         }
     });
+    let length = match entry {
+        // SAFETY: as the caller promises.
+        Some(entry) => unsafe { said::put_in(entry, turn.is_some(), parts, length) },
+        None => length,
+    };
     length as ssize_t
 }
 

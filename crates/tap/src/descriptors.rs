@@ -47,6 +47,8 @@ pub struct Entry {
     asks: AtomicBool,
     /// There is or was another descriptor of the same stream.
     copied: AtomicBool,
+    /// The number of the request that was read last is to be put into what comes of its head.
+    begun: AtomicBool,
 }
 
 /// Nothing special.
@@ -145,6 +147,12 @@ impl Entry {
         self.asks.swap(asks, Ordering::Relaxed)
     }
 
+    /// Whether the number of the request that was read last is to be put into what comes of its head.
+    /// Returns whether that was so before.
+    pub fn begins(&self, begins: bool) -> bool {
+        self.begun.swap(begins, Ordering::Relaxed)
+    }
+
     pub fn is_accepted(&self) -> bool {
         matches!(self.state(), ACCEPTED | ASKED)
     }
@@ -213,6 +221,7 @@ impl Entry {
         self.write_for(0);
         self.open_by(0);
         self.asks_for_session(false);
+        self.begins(false);
         self.copied.store(false, Ordering::Relaxed);
         self.state.store(state, Ordering::Relaxed);
     }

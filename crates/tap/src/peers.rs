@@ -3,14 +3,13 @@
 //!
 //! Where one process accepts for others, who is given a connection says that it has accepted it.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hindcast_taplog::How;
-use hindcast_taplog::pins::mixed;
 use libc::{c_int, sockaddr, socklen_t};
 
-use crate::{descriptors, listeners, memory, process, turns};
+use crate::{descriptors, listeners, process, turns};
 
 /// Whether this process accepts for others.
 static PASSES_ON: AtomicBool = AtomicBool::new(false);
@@ -48,93 +47,6 @@ pub unsafe fn show(socket: c_int, address: *mut sockaddr, length: socklen_t) {
             }
             _ => {}
         }
-    }
-}
-
-/// Connections that were accepted, by who is at the other end, where a runtime knows of them only that.
-/// Of two in one place the later one is known.
-static REMEMBERED: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
-/// A power of two.
-const PLACES: usize = 1 << 16;
-/// Above so many bits, which are a descriptor, stands a hash of the address.
-const DESCRIPTOR_BITS: u32 = 24;
-const DESCRIPTOR: u64 = (1 << DESCRIPTOR_BITS) - 1;
-
-/// From here on they are known, and who serves them sees the number that a request of a replay says.
-pub fn remember() {
-    if are_remembered() {
-        return;
-    }
-    if let Some(places) = memory::fresh(PLACES * size_of::<AtomicU64>()) {
-        REMEMBERED.store(places.cast(), Ordering::Release);
-    }
-}
-
-pub fn are_remembered() -> bool {
-    !REMEMBERED.load(Ordering::Acquire).is_null()
-}
-
-/// The address' place, and what stands there above the descriptor.
-fn place(address: SocketAddr) -> Option<(&'static AtomicU64, u64)> {
-    let places = REMEMBERED.load(Ordering::Acquire);
-    if places.is_null() {
-        return None;
-    }
-    let ip = match address.ip() {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    };
-    let bits = ip.to_bits();
-    let hash = mixed(bits as u64, (bits >> u64::BITS) as u64);
-    let hash = mixed(hash, u64::from(address.port()));
-    // SAFETY: there are so many, and they stay.
-    let place = unsafe { &*places.add(hash as usize % PLACES) };
-    Some((place, hash & !DESCRIPTOR))
-}
-
-/// # Safety
-/// `address` is null, or `length` bytes of it were written by the kernel.
-pub unsafe fn note(socket: c_int, address: *const sockaddr, length: socklen_t) {
-    let is_one = are_remembered() && (0..=DESCRIPTOR as c_int).contains(&socket);
-    // SAFETY: as the caller promises.
-    let seen = is_one.then(|| unsafe { read(address, length) }).flatten();
-    if let Some((place, hash)) = seen.and_then(place) {
-        place.store(hash | socket as u64, Ordering::Release);
-    }
-}
-
-/// # Safety
-/// As for [`note`].
-unsafe fn read(address: *const sockaddr, length: socklen_t) -> Option<SocketAddr> {
-    // SAFETY: as the caller promises.
-    unsafe {
-        let family = i32::from(address.as_ref()?.sa_family);
-        let length = length as usize;
-        match family {
-            libc::AF_INET if length >= size_of::<libc::sockaddr_in>() => {
-                let address = &*address.cast::<libc::sockaddr_in>();
-                let ip = Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes());
-                Some(SocketAddr::from((ip, u16::from_be(address.sin_port))))
-            }
-            libc::AF_INET6 if length >= size_of::<libc::sockaddr_in6>() => {
-                let address = &*address.cast::<libc::sockaddr_in6>();
-                let ip = Ipv6Addr::from(address.sin6_addr.s6_addr);
-                Some(SocketAddr::from((ip, u16::from_be(address.sin6_port))))
-            }
-            _ => None,
-        }
-    }
-}
-
-/// The request that was read last from who is there; 0: none, or it is not known.
-pub fn read_from(address: SocketAddr) -> u64 {
-    let Some((place, hash)) = place(address) else {
-        return 0;
-    };
-    let known = place.load(Ordering::Acquire);
-    match known & !DESCRIPTOR == hash {
-        true => turns::read_from((known & DESCRIPTOR) as c_int),
-        false => 0,
     }
 }
 

@@ -34,6 +34,19 @@ pub fn saying(bytes: &[u8]) -> Option<Range<usize>> {
     is_line.then_some(begins..digits.end + BEFORE.len())
 }
 
+/// The line in which a request says this number.
+pub fn line(number: u64) -> [u8; LINE] {
+    let digit = |at: usize| b"0123456789abcdef"[(number >> (4 * (DIGITS - 1 - at)) & 15) as usize];
+    std::array::from_fn(|at| match at.checked_sub(SAYS.len() + 2) {
+        None if at < SAYS.len() => SAYS[at],
+        None => b": "[at - SAYS.len()],
+        Some(at) if at < DIGITS => digit(at),
+        Some(at) => b"\r\n"[at - DIGITS],
+    })
+}
+
+const LINE: usize = SAYS.len() + 2 + DIGITS + 2;
+
 const END: &[u8] = b"\r\n\r\n";
 
 fn end(bytes: &[u8]) -> Option<usize> {
@@ -99,6 +112,18 @@ pub fn begins_http2(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_line_that_is_put_in_says_its_number() {
+        let head = [
+            b"GET / HTTP/1.1\r\n".as_slice(),
+            &line(0x1234_0000_0000_00ab),
+            b"\r\n",
+        ]
+        .concat();
+        assert_eq!(said(&head), Some(0x1234_0000_0000_00ab));
+        assert_eq!(saying(&head), Some(16..16 + LINE));
+    }
 
     #[test]
     fn the_line_that_says_the_number_is_found_once_it_is_whole() {

@@ -239,6 +239,33 @@ fn a_server_of_streams_is_known() {
     is_recorded_and_replayed("streams", hypercorn, &WAYS_IN_PYTHON);
 }
 
+fn granian(stage: &Stage, more: &[&str]) -> Vec<String> {
+    let (granian, port) = (python("granian"), stage.service_port.to_string());
+    let own = [&granian, "--workers", "2", "--port", &port];
+    command(&[&own, more].concat())
+}
+
+/// Threads in Rust read requests and pass them to a loop in Python. Each process has a listener of
+/// its own.
+#[test]
+fn requests_that_a_server_in_rust_passes_to_a_loop_are_known() {
+    let more = ["--interface", "asgi", "marks:app"];
+    is_recorded_and_replayed("granian", |stage| granian(stage, &more), &WAYS_IN_PYTHON);
+}
+
+/// Likewise to threads.
+#[test]
+fn requests_that_a_server_in_rust_passes_to_threads_are_known() {
+    let more = [
+        "--interface",
+        "wsgi",
+        "--blocking-threads",
+        "4",
+        "marks_wsgi:app",
+    ];
+    is_recorded_and_replayed("granian-wsgi", |stage| granian(stage, &more), &["threads"]);
+}
+
 fn script(stage: &Stage, name: &str) -> Vec<String> {
     let service = repository("tests/services").join(name);
     let (service, port) = (service.display().to_string(), stage.service_port);

@@ -61,6 +61,19 @@ def cheroot_pool(real):
     return init
 
 
+# Of what a worker of Granian's is made of, how many threads in Python it has.
+GRANIAN_THREADS = 5
+
+
+def granian_threads(real):
+    def worker(*args):
+        given = list(args)
+        given[GRANIAN_THREADS] = as_large_as_needed(given[GRANIAN_THREADS])
+        return real(*given)
+
+    return worker
+
+
 def executor(pool):
     pool._max_workers = as_large_as_needed(getattr(pool, "_max_workers", 1))
 
@@ -81,6 +94,10 @@ def begin(hooks, replace):
 
     hooks["waitress.task"] = sized("ThreadedTaskDispatcher", "set_thread_count", waitress_pool)
     hooks["cheroot.workers.threadpool"] = sized("ThreadPool", "__init__", cheroot_pool)
+    for module in ("mp", "mt"):
+        hooks[f"granian.server.{module}"] = lambda module: replace(
+            module, "WSGIWorker", granian_threads
+        )
     hooks["psycopg_pool.base"] = sized("BasePool", "_check_size", psycopg_pool)
     hooks["asyncpg.pool"] = sized("Pool", "__init__", asyncpg_pool)
     hooks["sqlalchemy.pool.impl"] = sized("QueuePool", "_do_get", sqlalchemy_pool)

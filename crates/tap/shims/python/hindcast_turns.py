@@ -781,7 +781,7 @@ def begin():
         hindcast_waiting.begin(HOOKS, replace)
     hindcast_caches.begin(HOOKS, replace, at_work, in_loop)
     hindcast_files.begin(HOOKS, replace)
-    hindcast_granian.begin(HOOKS, replace, REQUEST, serves_if_needed)
+    hindcast_granian.begin(HOOKS, replace, REQUEST, serves_if_needed, in_turn)
     hindcast_pools.begin(HOOKS, replace)
     hindcast_stopwatch.begin()
     # From here on the tap looks at what code draws.

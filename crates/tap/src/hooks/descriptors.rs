@@ -61,9 +61,7 @@ unsafe fn accepted(made: c_int, address: *mut sockaddr, length: *const socklen_t
     // SAFETY: as the caller promises. The address may be longer than there is room for.
     unsafe {
         let length = length.as_ref().copied().unwrap_or(0);
-        let length = room.min(length);
-        peers::show(made, address, length);
-        peers::note(made, address, length);
+        peers::show(made, address, room.min(length));
     }
 }
 

@@ -21,10 +21,7 @@
 //!   pread  at SEES_NEXT  in a replay: the number of what a request sees in a cache next, or 0
 //!   pwrite at HANDED     this thread hands work to another one, which draws once for this request
 //!   pread  at HANDED     whose draw was handed over so and has not been drawn, or 0
-//!   pwrite at PEERS      from here on connections are known by who is at the other end, and the
-//!                        number that a request of a replay says stays in its head
-//!   pwrite at RETURNED + PEERS, with an address of IPv6 and a port, the higher byte first: the
-//!                        request that was read from there last, plus one
+//!   pwrite at SAYS       from here on a request says its number in its head, also while it is recorded
 //!   pwrite at RETURNED + one of these four   the same for a runtime that gives `pread` no bytes:
 //!                        what is answered is what `pwrite` returns, plus one; 0: no answer
 //!   pwrite at GIVEN + N  this process has been given connection N by the one that accepts for it
@@ -38,14 +35,12 @@
 //! A number is eight bytes, the lowest first. Nothing is drawn or read where the kernel is to be
 //! asked, which is always so without pins.
 
-use std::net::SocketAddr;
-
 use hindcast_taplog::pins::{Caller, KEY, Reads};
 use libc::{c_int, c_long, c_void, off_t, off64_t, size_t, ssize_t};
 
 use crate::real::real;
 use crate::shown::{self, Slot};
-use crate::{peers, pins, process, python, turns};
+use crate::{peers, pins, process, python, said, turns};
 
 /// Offsets that are no descriptors.
 const DRAW: i64 = 1 << 32;
@@ -60,9 +55,8 @@ const GIVEN: i64 = 9 << 32;
 const PASSES_ON: i64 = 10 << 32;
 const SEES_NEXT: i64 = 11 << 32;
 const HANDED: i64 = 12 << 32;
-const PEERS: i64 = 13 << 32;
+const SAYS: i64 = 13 << 32;
 const RETURNED: i64 = 1 << 40;
-const RETURNED_OF_PEER: i64 = RETURNED + PEERS;
 /// Of what stands there a descriptor is the lower half.
 const DESCRIPTORS: i64 = 1 << 32;
 
@@ -129,22 +123,6 @@ unsafe fn numbers(bytes: *const c_void, length: size_t) -> (u64, Caller) {
         let code = has_caller.then(|| Caller::of(u64::from_le(numbers.add(1).read_unaligned())));
         (request, code.unwrap_or_default())
     }
-}
-
-/// # Safety
-/// There are so many bytes.
-unsafe fn address(bytes: *const c_void, length: size_t) -> Option<SocketAddr> {
-    const IP: usize = 16;
-    if length != IP + size_of::<u16>() {
-        return None;
-    }
-    // SAFETY: as the caller promises.
-    let (ip, port) = unsafe {
-        let bytes = bytes.cast::<u8>();
-        let port = bytes.add(IP).cast::<[u8; 2]>().read_unaligned();
-        (bytes.cast::<[u8; IP]>().read_unaligned(), port)
-    };
-    Some(SocketAddr::from((ip, u16::from_be_bytes(port))))
 }
 
 /// Of a cache: a request, a place in the cache, and what stands behind that, or 0.
@@ -260,13 +238,9 @@ unsafe fn told_at(offset: i64, bytes: *const c_void, length: size_t) -> ssize_t 
                 }
                 length as ssize_t
             }
-            PEERS => {
-                peers::remember();
+            SAYS => {
+                said::is_looked_for();
                 length as ssize_t
-            }
-            RETURNED_OF_PEER => {
-                let of = address(bytes, length).map_or(0, peers::read_from);
-                of.saturating_add(1) as ssize_t
             }
             RETURNED.. => {
                 let said = said_of_cache(offset - RETURNED, bytes, length);

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hindcast_spool::SharedBoard;
+use hindcast_taplog::Direction;
 use hindcast_taplog::board::{Address, Line, Purpose, Redirect};
 
 use crate::stage::{Recorder, Service, connect, free_port};
@@ -334,6 +335,63 @@ while True:
     }
     drop(service);
     recorder.stop();
+}
+
+/// A shim looks for it there, and takes it out. Its number is behind the first line that ends where
+/// there is room, and in no body.
+#[test]
+fn a_request_that_is_recorded_says_its_number_where_a_shim_looks_for_it() {
+    const READS: &str = r#"
+import os, socket, sys
+os.pwrite(0x48494E44, b"", 13 << 32)
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    connection = listener.accept()[0]
+    read = connection.recv(int(sys.argv[2]))
+    while not read.endswith(b"its end"):
+        read += connection.recv(1000)
+    connection.sendall(read)
+    connection.close()
+"#;
+    const LINE: &str = "hindcast-request: NUMBER\r\n";
+    let read_of = |head: &str, room: usize| {
+        let gate = Gate::open();
+        let port = free_port();
+        let mut command = Command::new("python3");
+        command.args(["-c", READS, &port.to_string(), &room.to_string()]);
+        let recorder = Recorder::with_board(Arc::clone(&gate.board));
+        recorder.tap(&mut command);
+        let service = Service::start(&mut command);
+        let mut connection = connect(port);
+        for piece in [head, "the body", "its end"] {
+            connection.write_all(piece.as_bytes()).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let mut read = String::new();
+        connection.read_to_string(&mut read).unwrap();
+        drop(service);
+        let heard = recorder.stop();
+        let told = heard.streams.values().map(|one| one.text(Direction::In));
+        let told: String = told.collect();
+        assert!(told.starts_with(&format!("{head}the body")), "{told}");
+        let digits = read
+            .find(&LINE[..18])
+            .map(|at| read[at + 18..at + 34].to_owned());
+        digits.map_or(read.clone(), |digits| read.replace(&digits, "NUMBER"))
+    };
+    let head = "POST /abc HTTP/1.1\r\nHost: x\r\nLength: 15\r\n\r\n";
+    let with = |at: usize| format!("{}{LINE}{}", &head[..at], &head[at..]);
+    assert_eq!(read_of(head, 1000), with(20) + "the bodyits end");
+    // As much as HTTP/2 begins with, the first line, and all but the head's last byte or two.
+    assert_eq!(read_of(head, 24), with(29) + "the bodyits end");
+    assert_eq!(read_of(head, 20), with(29) + "the bodyits end");
+    for room in [head.len() - 2, head.len() - 1, head.len()] {
+        let read = read_of(head, room);
+        assert!(
+            read.starts_with(head) && !read.contains(&LINE[..18]),
+            "{read}"
+        );
+    }
 }
 
 /// No recorder has its requests, so a number would be that of none.
