@@ -28,8 +28,8 @@ const FULL_PAUSE: Duration = Duration::from_millis(2);
 /// How often another port is tried where one is taken.
 const PORTS_TRIED: u32 = 16;
 
-/// How often another port is tried where each process has a listener of its own, of which the kernel
-/// chooses one by the ports.
+/// How often another port is tried where each process has a listener of its own, of which the
+/// kernel chooses one by the ports.
 const LISTENERS_TRIED: u32 = 64;
 
 /// Speaks TLS where a request came encrypted. `pins`: of a service that is to see who its clients

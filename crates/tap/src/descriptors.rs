@@ -147,8 +147,8 @@ impl Entry {
         self.asks.swap(asks, Ordering::Relaxed)
     }
 
-    /// Whether the number of the request that was read last is to be put into what comes of its head.
-    /// Returns whether that was so before.
+    /// Whether the number of the request that was read last is to be put into what comes of its
+    /// head. Returns whether that was so before.
     pub fn begins(&self, begins: bool) -> bool {
         self.begun.swap(begins, Ordering::Relaxed)
     }

@@ -1,6 +1,6 @@
-//! The line in which a request of a replay says its number: the program is not to see it. But a shim
-//! may look for it, where nothing else tells which request a runtime serves: then it is put into
-//! requests that are recorded, too, and the shim takes it out.
+//! The line in which a request of a replay says its number: the program is not to see it. But a
+//! shim may look for it, where nothing else tells which request a runtime serves: then it is put
+//! into requests that are recorded, too, and the shim takes it out.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

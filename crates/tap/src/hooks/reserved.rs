@@ -21,7 +21,8 @@
 //!   pread  at SEES_NEXT  in a replay: the number of what a request sees in a cache next, or 0
 //!   pwrite at HANDED     this thread hands work to another one, which draws once for this request
 //!   pread  at HANDED     whose draw was handed over so and has not been drawn, or 0
-//!   pwrite at SAYS       from here on a request says its number in its head, also while it is recorded
+//!   pwrite at SAYS       from here on a request says its number in its head, also while it is
+//!                        recorded
 //!   pwrite at RETURNED + one of these four   the same for a runtime that gives `pread` no bytes:
 //!                        what is answered is what `pwrite` returns, plus one; 0: no answer
 //!   pwrite at GIVEN + N  this process has been given connection N by the one that accepts for it
