@@ -8,6 +8,9 @@
 //! The invariant: **an error names the thing, the cause and the next step**, and its exit code says
 //! which kind it is ([`Exit`]).
 
+#[macro_use]
+mod printing;
+
 mod allocator;
 mod args;
 mod commands;

@@ -555,3 +555,23 @@ fn help_is_as_it_was_written_and_on_standard_output() {
     }
     assert_eq!(help.stderr, "");
 }
+
+/// `hindcast … | head`: what it did is done, and nobody reads that.
+#[test]
+fn who_stops_reading_is_no_fault() {
+    let folder = tempfile::tempdir().unwrap();
+    let nobody = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        writer
+    };
+    let mut made = Command::new(program("hindcast"));
+    made.args(["key", "new"]).arg(folder.path().join("key"));
+    let status = made.stdout(nobody()).stderr(nobody()).status().unwrap();
+    assert!(status.success(), "{status}");
+    let mut shown = Command::new(program("hindcast"));
+    shown.args(["key", "show"]).arg(folder.path().join("none"));
+    let status = shown.stdout(nobody()).stderr(nobody()).status().unwrap();
+    // What went wrong is said to nobody, but by this.
+    assert_eq!(status.code(), Some(3));
+}

@@ -530,6 +530,22 @@ fn blocking_work_of_vertx_that_waits_in_a_queue_works_for_its_request() {
     });
 }
 
+/// An actor works off messages of several requests, the latest first, and sends itself others.
+#[test]
+fn messages_of_an_actor_work_for_the_requests_that_sent_them() {
+    let stage = Stage::new("actors-java", "");
+    let files = ["ActorRef", "Envelope", "ActorCell", "Acting"];
+    let files = files.map(|name| format!("pekko/{name}.java"));
+    compile(&stage, &files.each_ref().map(String::as_str));
+    is_replayed_as_recorded(&stage, |command| {
+        command
+            .args(["java", "-cp"])
+            .arg(stage.folder())
+            .arg("org.apache.pekko.actor.Acting")
+            .arg(stage.service_port.to_string());
+    });
+}
+
 fn what_is_handed_over_draws_what_it_did(name: &str, java: &str, way: &str) {
     is_drawn_again(&Stage::new(name, ""), java, way);
 }

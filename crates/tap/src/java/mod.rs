@@ -9,6 +9,7 @@
 //!   ThreadPoolExecutor, …   ──▶            for which request a thread works from here on
 //!   VirtualThread           ──▶            likewise, with what it had read
 //!   currentTimeMillis, …    ──▶            what the request read of the clock, as this code
+//!   ActorCell, …            ──▶ actors     for which request an actor works off a message
 //!   HikariConfig, …         ──▶            as many connections as a replay needs
 //!   ConcurrentMapCache, …   ──▶ seen       what the request saw of what others put there
 //!   BoundedLocalCache, …    ──▶ local      likewise, in Caffeine's
@@ -26,6 +27,7 @@
 //!
 //! **The invariant to keep**: who works on no request gets what it would have got without.
 
+mod actors;
 mod asker;
 mod class;
 mod copies;
@@ -167,6 +169,7 @@ unsafe extern "C" fn reads(
             &POOLS_OF_LIBRARIES,
             &POOLS_OF_PROGRAMS,
             &WAITERS,
+            &actors::PATCHES,
             &CONNECTIONS,
             &NUMBERS,
             &CACHES,
@@ -178,6 +181,7 @@ unsafe extern "C" fn reads(
             &POOLS_OF_LIBRARIES,
             &POOLS_OF_PROGRAMS,
             &WAITERS,
+            &actors::PATCHES,
             &CONNECTIONS,
         ],
         false if READS_CLOCKS.load(Ordering::Relaxed) => &[&GENERATORS, &POOL, &PARTS, &THREADS],

@@ -1,6 +1,7 @@
 //! The native methods that Java's own and its libraries' classes call. Generators have made
 //! something, and what the request draws is put in its place. Pools of threads are handed work.
 
+use std::cell::Cell;
 use std::ffi::CString;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
@@ -187,10 +188,32 @@ pub fn define(thread: Thread) -> Option<()> {
     thread.define(&text(SHIM)?, &class, &natives).map(|_| ())
 }
 
-/// Generators that all share and give numbers, each number a draw. They are asked by many, so each
-/// is known by itself.
-const THREAD_LOCAL: Caller = Caller(0x746c);
-const MATH: Caller = Caller(0x6d61);
+/// Generators that all share and give numbers, each number a draw. They are asked by many, also by
+/// libraries that draw now more and now less often, so each is known by itself and by who asks. That
+/// costs more than the number itself: so often for a request in a thread.
+const THREAD_LOCAL: u16 = 0x746c;
+const MATH: u16 = 0x6d61;
+const WHO_ASKED_MAX: u32 = 1000;
+
+thread_local! {
+    /// A request, and how often it was asked who asks.
+    static WHO_ASKED: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
+}
+
+/// The next number of such a generator, for a request or outside of one.
+fn shared_number(of: u16) -> Option<u64> {
+    let request = turns::of_code();
+    if request == 0 {
+        return number_outside();
+    }
+    let (before, count) = WHO_ASKED.get();
+    let count = if before == request { count } else { 0 };
+    WHO_ASKED.set((request, count.saturating_add(1)));
+    number_of(match count < WHO_ASKED_MAX {
+        true => caller(tools(), u64::from(of)),
+        false => Caller(of),
+    })
+}
 
 /// What the request draws next that the thread works on, as this code; `None`: it works on none, or
 /// draws from the kernel.
@@ -233,8 +256,7 @@ extern "C" fn seed(_: *mut c_void, _: Reference, given: i64) -> i64 {
 }
 
 extern "C" fn next_seed(_: *mut c_void, _: Reference, given: i64) -> i64 {
-    let number = number_of(THREAD_LOCAL).or_else(number_outside);
-    number.map_or(given, |number| number as i64)
+    shared_number(THREAD_LOCAL).map_or(given, |number| number as i64)
 }
 
 extern "C" fn step_aside(_: *mut c_void, _: Reference) {
@@ -243,8 +265,7 @@ extern "C" fn step_aside(_: *mut c_void, _: Reference) {
 
 extern "C" fn number(_: *mut c_void, _: Reference, given: f64) -> f64 {
     const BITS: u32 = 53;
-    let number = number_of(MATH).or_else(number_outside);
-    number.map_or(given, |number| {
+    shared_number(MATH).map_or(given, |number| {
         (number >> (u64::BITS - BITS)) as f64 / (1u64 << BITS) as f64
     })
 }
