@@ -1,4 +1,4 @@
-//! Printing for somebody who may have stopped reading: `head`, a pager, whoever kept a log.
+//! Printing for somebody who may have stopped reading: `head`, a pager, who kept a log.
 //!
 //! The standard macros panic then. A recorder or a standby goes on without being read, and what a
 //! command prints at its end is no reason to fail. So these stand in their place in this crate.

@@ -3,7 +3,7 @@
 //! An actor works off what was sent to it, for now this request and now that one, in whichever
 //! thread its dispatcher has. So it works for the request for which a message was sent. A stream
 //! that serves a connection is an actor, too: it is sent what was read. What comes behind a future
-//! is for the request that says so, whoever completes it.
+//! is for the request that says so, and not for who completes it.
 
 use super::class::Patch;
 use super::class::code::{ALOAD_0, ALOAD_1};

@@ -189,8 +189,8 @@ pub fn define(thread: Thread) -> Option<()> {
 }
 
 /// Generators that all share and give numbers, each number a draw. They are asked by many, also by
-/// libraries that draw now more and now less often, so each is known by itself and by who asks. That
-/// costs more than the number itself: so often for a request in a thread.
+/// libraries that draw now more and now less often, so each is known by itself and by who asks.
+/// That costs more than the number itself: so often for a request in a thread.
 const THREAD_LOCAL: u16 = 0x746c;
 const MATH: u16 = 0x6d61;
 const WHO_ASKED_MAX: u32 = 1000;
