@@ -10,7 +10,7 @@ const { setTimeout } = globalThis;
 // Ids of Bun's that are made of the time count on for all requests within a millisecond, as `uuid`'s do. Of
 // each request by itself they begin anew.
 const COUNTED = 12;
-function keepIdsApart(current, drawn, replace) {
+function keepIdsApart({ current, drawn, replace, textOfUuid }) {
     const latest = new WeakMap();
     replace(Bun, "randomUUIDv7", real => function randomUUIDv7(encoding, time) {
         const own = Reflect.apply(real, this, arguments);
@@ -28,14 +28,14 @@ function keepIdsApart(current, drawn, replace) {
         bytes[8] = (bytes[8] & 0x3f) | 0x80;
         if (typeof own !== "string") return Buffer.from(bytes);
         if (encoding === "base64" || encoding === "base64url") return bytes.toString(encoding);
-        return bytes.toString("hex").replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
+        return textOfUuid(bytes);
     });
 }
 
 // Bun draws the salts of its passwords where it hashes: in threads that work for no request. Whose the next
 // one is, is said before; so until it is drawn, no other one is hashed.
 const LOOKS_AGAIN = 1;
-function handSalts(current, replace) {
+function handSalts({ current, replace }) {
     let last;
     const hand = number => {
         asked.writeBigUInt64LE(number);
@@ -87,7 +87,7 @@ function handSalts(current, replace) {
     });
 }
 
-module.exports = (current, drawn, replace) => {
-    keepIdsApart(current, drawn, replace);
-    handSalts(current, replace);
+module.exports = pins => {
+    keepIdsApart(pins);
+    handSalts(pins);
 };

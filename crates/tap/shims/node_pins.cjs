@@ -139,6 +139,10 @@ function uuid(turn) {
     if (!bytes) return undefined;
     bytes[6] = (bytes[6] & 0x0f) | 0x40;
     bytes[8] = (bytes[8] & 0x3f) | 0x80;
+    return textOfUuid(bytes);
+}
+
+function textOfUuid(bytes) {
     return bytes.toString("hex").replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
 }
 
@@ -485,7 +489,7 @@ module.exports = current => {
     pinMath(drawing);
     pinClock(current);
     keepTimesApart(current);
-    if (globalThis.Bun) require("./node_bun.cjs")(current, drawn, replace);
+    if (globalThis.Bun) require("./node_bun.cjs")({ current, drawn, replace, textOfUuid });
     Module.syncBuiltinESMExports();
 };
 module.exports.Pins = Pins;

@@ -2,7 +2,7 @@
 //
 //   ask, tell        the reserved descriptor; see `hooks::reserved` in the tap. Bun's `fs` makes system
 //                    calls by itself, which the tap does not see, so there it is the tap's functions
-//   onRequest        the request that a server of Node's has just read
+//   requestOf        by what the request is asked for that a server of Node's has just read
 //   onEmitter        an emitter is made, of whatever class
 //   replaceWrites    what a socket is given to write
 //   onServe          a server of Bun's has read a request, and its function is about to be called
@@ -115,14 +115,12 @@ function onServe(serves) {
     };
     const options = given => {
         if (!given || typeof given !== "object" || "onNodeHTTPRequest" in given) return given;
-        // What it has besides, as in its prototype, stays.
-        const all = Object.create(given, Object.getOwnPropertyDescriptors(given));
-        for (const name of ["fetch", "error"]) {
-            const own = given[name];
-            if (typeof own === "function") Object.defineProperty(all, name, { value: name === "fetch" ? serves(own) : own, enumerable: true });
-        }
-        if (given.routes) Object.defineProperty(all, "routes", { value: mapped(given.routes, route), enumerable: true });
-        return all;
+        const { fetch, routes } = given;
+        const ours = {};
+        if (typeof fetch === "function") ours.fetch = serves(fetch);
+        if (routes) ours.routes = mapped(routes, route);
+        // What it has besides stays, and so does what is frozen.
+        return Object.setPrototypeOf(ours, given);
     };
     const { serve } = Bun;
     Bun.serve = function (given) {

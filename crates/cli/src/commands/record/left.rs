@@ -14,18 +14,15 @@ const NAMED: usize = 3;
 /// into the service.
 pub fn remark(preload: &Path) -> Option<String> {
     let left = with_a_file_of(preload);
-    let mut names = left.iter().map(|(pid, name)| format!("{name} ({pid})"));
-    let mut named = names.by_ref().take(NAMED).collect::<Vec<_>>().join(", ");
-    let (count, subject) = match left.len() {
+    let subject = match left.len() {
         0 => return None,
-        1 => (0, "a process of the service goes on, and it is"),
-        all => (
-            all.saturating_sub(NAMED),
-            "processes of the service go on, and they are",
-        ),
+        1 => "a process of the service goes on, and it is",
+        _ => "processes of the service go on, and they are",
     };
-    if count > 0 {
-        named += &format!(" and {count} more");
+    let names = left.iter().map(|(pid, name)| format!("{name} ({pid})"));
+    let mut named = names.take(NAMED).collect::<Vec<_>>().join(", ");
+    if let more @ 1.. = left.len().saturating_sub(NAMED) {
+        named += &format!(" and {more} more");
     }
     Some(format!(
         "{subject} not recorded any more: {named}. The command that was recorded starts them and ends. Record one that \
