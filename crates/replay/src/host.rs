@@ -266,6 +266,12 @@ impl Driver for HoldingDriver {
         let next = self.holder.on_permission(wires, &mut self.context);
         self.flow(next)
     }
+    fn keeps(&self) -> bool {
+        self.holder.keeps()
+    }
+    fn send_kept(&mut self, wires: &mut Wires) {
+        self.holder.send_kept(wires);
+    }
     fn on_client_gone(&mut self, _wires: &mut Wires) {
         self.holder.on_gone(&mut self.context);
     }

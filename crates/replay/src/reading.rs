@@ -67,6 +67,48 @@ pub fn skips_locked(text: &str) -> bool {
     text.to_ascii_lowercase().contains("skip locked")
 }
 
+/// What completes a statement that begins a transaction, and does nothing else: it cannot fail.
+pub fn begins(statement: &Statement) -> Option<&'static [u8]> {
+    const WORDS: [&str; 16] = [
+        "begin",
+        "start",
+        "work",
+        "transaction",
+        "isolation",
+        "level",
+        "serializable",
+        "repeatable",
+        "read",
+        "committed",
+        "uncommitted",
+        "only",
+        "write",
+        "not",
+        "deferrable",
+        "",
+    ];
+    const START: &str = "start";
+    let start = statement.fingerprint.text.get(..START.len());
+    let is_start = start.is_some_and(|start| start.eq_ignore_ascii_case(START));
+    let begins = matches!(statement.kind, Kind::Begin { .. }) && has_only(statement, &WORDS);
+    begins.then_some(match is_start {
+        true => b"START TRANSACTION",
+        false => b"BEGIN",
+    })
+}
+
+/// Whether a statement commits, and does nothing else.
+pub fn only_commits(statement: &Statement) -> bool {
+    const WORDS: [&str; 5] = ["commit", "end", "work", "transaction", ""];
+    statement.kind == Kind::Commit { chain: false } && has_only(statement, &WORDS)
+}
+
+fn has_only(statement: &Statement, words: &[&str]) -> bool {
+    let text = &statement.fingerprint.text;
+    let mut all = text.split(|c: char| c.is_whitespace() || matches!(c, ',' | ';'));
+    all.all(|word| words.iter().any(|known| known.eq_ignore_ascii_case(word)))
+}
+
 #[cfg(test)]
 mod tests {
     use hindcast_wire::sql::{Dialect, Script};

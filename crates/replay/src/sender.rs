@@ -40,6 +40,9 @@ use crate::verdict::{Divergence, Remark};
 /// How many requests are read ahead of the one that is to be sent.
 const READ_AHEAD: usize = 512;
 
+/// How many of these are handed over at once.
+const READ_AT_ONCE: usize = 32;
+
 /// How long a request may lie before it is sent again, times the copies there are; and how many
 /// there are at most.
 const UNTAKEN_PATIENCE: Duration = Duration::from_millis(30);
@@ -474,7 +477,7 @@ impl Read {
 
 /// Reads requests with their bodies, a little ahead of where they are needed.
 struct Reader {
-    incoming: mpsc::Receiver<Result<Read, trace::ReadError>>,
+    incoming: mpsc::Receiver<Result<Vec<Read>, trace::ReadError>>,
     /// Read, and not asked for yet: requests are not sent in the order of arrival.
     early: HashMap<Request, Read>,
     recording: Arc<Recording>,
@@ -482,15 +485,20 @@ struct Reader {
 
 impl Reader {
     fn new(trace: Arc<Trace>, plan: &Plan, recording: Arc<Recording>) -> Self {
-        let (out, incoming) = mpsc::channel(READ_AHEAD);
+        // Who reads is woken once for several.
+        let (out, incoming) = mpsc::channel(READ_AHEAD / READ_AT_ONCE);
         let filter = RequestFilter {
             arrived: Some(plan.period.clone()),
             ..Default::default()
         };
         tokio::task::spawn_blocking(move || {
-            for request in trace.requests(filter) {
-                let request = request.map(|request| Read::new(request, &trace));
-                if out.blocking_send(request).is_err() {
+            let mut requests = trace.requests(filter);
+            loop {
+                let some = requests.by_ref().take(READ_AT_ONCE);
+                let some = some.map(|request| Ok(Read::new(request?, &trace)));
+                let some: Result<Vec<Read>, _> = some.collect();
+                let is_last = some.as_ref().map_or(true, Vec::is_empty);
+                if out.blocking_send(some).is_err() || is_last {
                     return;
                 }
             }
@@ -509,13 +517,14 @@ impl Reader {
 
     async fn peek(&mut self, wanted: Request) -> Result<Option<&Read>, trace::ReadError> {
         while !self.early.contains_key(&wanted)
-            && let Some(request) = self.incoming.recv().await
+            && let Some(some) = self.incoming.recv().await
         {
-            let mut read = request?;
-            if let Some(number) = self.recording.find(read.request.id) {
-                let seen = cached(self.recording.numbers_of(number), true);
-                read.carried.extend(seen);
-                self.early.insert(number, read);
+            for mut read in some? {
+                if let Some(number) = self.recording.find(read.request.id) {
+                    let seen = cached(self.recording.numbers_of(number), true);
+                    read.carried.extend(seen);
+                    self.early.insert(number, read);
+                }
             }
         }
         Ok(self.early.get(&wanted))

@@ -47,6 +47,16 @@ pub trait Driver: Send + 'static {
         Flow::Continue
     }
 
+    /// Whether it keeps something from the server, to send it with what comes next.
+    fn keeps(&self) -> bool {
+        false
+    }
+
+    /// Nothing has come for a while: puts what it keeps into `to_server`.
+    fn send_kept(&mut self, wires: &mut Wires) {
+        let _ = wires;
+    }
+
     /// The client closed its connection. The host still sends what is put into `to_server`, closes
     /// the connection to the server for writing, and hands over what the server still answers.
     fn on_client_gone(&mut self, wires: &mut Wires) {

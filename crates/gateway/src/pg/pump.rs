@@ -10,12 +10,14 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use futures::task::AtomicWaker;
 use hindcast_pg::tokio::Stream;
 use hindcast_wire::Wires;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::Sleep;
 
 use super::cancel::Registration;
 use super::driver::{Driver, Flow, Permission};
@@ -29,6 +31,8 @@ const READ_BYTES_MAX: usize = 64 << 10;
 const BACKLOG_BYTES_MAX: usize = 256 << 10;
 /// Buffers that grew beyond this are given back once they are empty.
 const KEEP_BYTES_MAX: usize = 128 << 10;
+/// How long a driver keeps something from the server at most.
+const KEPT_FOR: Duration = Duration::from_millis(20);
 /// What a server may still send after its client is gone before we hang up on it.
 const AFTERMATH_BYTES_MAX: u64 = 16 << 20;
 
@@ -178,6 +182,8 @@ pub(super) struct Pump<D> {
     /// Held, not used: the cancel key is forgotten with the session.
     key: Option<Registration>,
     waiting: Option<Permission>,
+    /// Until what the driver keeps is sent.
+    keeping: Option<Pin<Box<Sleep>>>,
     mode: Mode,
     aftermath: u64,
     control: Arc<Control>,
@@ -211,6 +217,7 @@ impl<D: Driver> Pump<D> {
             tap: Some(tap),
             key: None,
             waiting: None,
+            keeping: None,
             mode: Mode::Driven,
             aftermath: 0,
             control,
@@ -281,6 +288,7 @@ impl<D: Driver> Pump<D> {
                 self.feed_client_input();
             }
 
+            progress |= self.send_what_is_kept(cx);
             progress |= self.tell_who_is_gone(cx);
             if self.control.phase() != Phase::Running {
                 progress |= self.end_if_due();
@@ -347,6 +355,23 @@ impl<D: Driver> Pump<D> {
 
     fn apply(&mut self, flow: Flow) {
         apply(flow, &mut self.mode, &mut self.waiting);
+    }
+
+    /// The wait goes on when what was kept has been sent: then it is a little short for what is
+    /// kept next.
+    fn send_what_is_kept(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.driver.keeps() && self.keeping.is_none() {
+            self.keeping = Some(Box::pin(tokio::time::sleep(KEPT_FOR)));
+        }
+        let Some(keeping) = &mut self.keeping else {
+            return false;
+        };
+        if keeping.as_mut().poll(cx).is_pending() {
+            return false;
+        }
+        self.keeping = None;
+        self.driver.send_kept(&mut self.wires);
+        true
     }
 
     fn tell_who_is_gone(&mut self, cx: &mut Context<'_>) -> bool {

@@ -1,5 +1,7 @@
 //! Where the secrets of a JSON text are. Everything else of it is left as it is, byte for byte.
 
+use std::borrow::Cow;
+
 use super::card;
 use super::found::{Found, Kind};
 use super::rules::{Rule, RuleNumber, Rules};
@@ -37,7 +39,7 @@ struct Scan<'a> {
     found: Vec<Found>,
 }
 
-impl Scan<'_> {
+impl<'a> Scan<'a> {
     fn peek(&self) -> Option<u8> {
         self.body.get(self.at).copied()
     }
@@ -70,7 +72,7 @@ impl Scan<'_> {
                     self.found.push(Found {
                         range: start..self.at,
                         rule,
-                        kind: Kind::JsonText(text),
+                        kind: Kind::JsonText(text.into_owned()),
                     });
                 }
                 Some(())
@@ -132,11 +134,8 @@ impl Scan<'_> {
             return Some(());
         }
         for index in 0.. {
-            let step = match &self.path {
-                Some(_) => format!("{index}"),
-                None => String::new(),
-            };
-            self.inside(step, rule, depth)?;
+            let step = self.path.as_ref().map(|_| index.to_string());
+            self.inside(step.unwrap_or_default().into(), rule, depth)?;
             self.space();
             match self.peek()? {
                 b',' => self.at += 1,
@@ -151,11 +150,11 @@ impl Scan<'_> {
     }
 
     /// The value behind a key or at an index.
-    fn inside(&mut self, step: String, rule: Option<RuleNumber>, depth: usize) -> Option<()> {
+    fn inside(&mut self, step: Cow<'_, str>, rule: Option<RuleNumber>, depth: usize) -> Option<()> {
         let Some(path) = &mut self.path else {
             return self.value(rule, depth + 1);
         };
-        path.push(step);
+        path.push(step.into_owned());
         let here = &*path;
         let rule = rule.or_else(|| self.rules.find(|rule| points_at(rule, here)));
         self.value(rule, depth + 1)?;
@@ -166,7 +165,7 @@ impl Scan<'_> {
     }
 
     /// The text between quotes, without its escapes.
-    fn string(&mut self) -> Option<String> {
+    fn string(&mut self) -> Option<Cow<'a, str>> {
         if self.peek()? != b'"' {
             return None;
         }
@@ -175,12 +174,18 @@ impl Scan<'_> {
         while !matches!(self.peek()?, b'"' | b'\\') {
             self.at += 1;
         }
-        let mut text = self.body[start..self.at].to_vec();
+        let body: &'a [u8] = self.body;
+        let plain = &body[start..self.at];
+        if self.peek()? == b'"' {
+            self.at += 1;
+            return Some(String::from_utf8_lossy(plain));
+        }
+        let mut text = plain.to_vec();
         loop {
             match self.peek()? {
                 b'"' => {
                     self.at += 1;
-                    return Some(String::from_utf8_lossy(&text).into_owned());
+                    return Some(String::from_utf8_lossy(&text).into_owned().into());
                 }
                 b'\\' => {
                     self.at += 1;

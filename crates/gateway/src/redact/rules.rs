@@ -106,9 +106,17 @@ fn token(escaped: &str) -> String {
 /// A name by which fields and columns are compared.
 pub(super) fn normal(name: &str) -> String {
     name.chars()
-        .filter(|c| !matches!(c, '_' | '-'))
+        .filter(|c| !u8::try_from(*c).is_ok_and(is_separator))
         .flat_map(char::to_lowercase)
         .collect()
+}
+
+fn is_separator(byte: u8) -> bool {
+    matches!(byte, b'_' | b'-')
+}
+
+fn length_bit(length: usize) -> u64 {
+    1 << length.min(63)
 }
 
 /// Rules in the order in which they were given, each with its text.
@@ -117,6 +125,8 @@ pub struct Rules {
     rules: Vec<(Rule, String)>,
     /// Those about fields by their names: every key of every JSON body is looked up.
     fields: HashMap<String, RuleNumber>,
+    /// The lengths of these names, a bit each; the last one stands for all longer ones.
+    lengths: u64,
 }
 
 impl Rules {
@@ -160,6 +170,7 @@ impl Rules {
             if let Rule::Field(field) = &rule {
                 let number = RuleNumber(self.rules.len());
                 self.fields.insert(field.clone(), number);
+                self.lengths |= length_bit(field.len());
             }
             self.rules.push((rule, text.trim().to_owned()));
         }
@@ -192,10 +203,10 @@ impl Rules {
     }
 
     pub(super) fn field(&self, name: &str) -> Option<RuleNumber> {
-        match self.fields.is_empty() {
-            true => None,
-            false => self.fields.get(&normal(name)).copied(),
-        }
+        let separators = name.bytes().filter(|byte| is_separator(*byte)).count();
+        // Letters beyond ASCII may have another length as small ones.
+        let may_be = !name.is_ascii() || self.lengths & length_bit(name.len() - separators) != 0;
+        may_be.then(|| self.fields.get(&normal(name)).copied())?
     }
 
     /// Whether a column of this name is not compared, since a replay writes other values into it.

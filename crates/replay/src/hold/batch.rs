@@ -175,10 +175,14 @@ impl Holder {
         };
         let rows = statements.iter().map(|one| self.rows(one)).collect();
         let text = self.rewritten(text, goes_on);
+        let at_once = self.at_once(&statements, &plan);
         plan.message([(Expect::Query { rows }, owner)], |bytes| {
             client::query(bytes, &text)
         });
         plan.send();
+        if let Some(at_once) = at_once {
+            plan.answer_at_once(at_once);
+        }
         plan.settle();
         if wrapped && !within_split {
             self.leave_wrapped(&statements, cx, &mut plan);
@@ -226,6 +230,9 @@ impl Holder {
             return Ok(plan);
         }
         plan.send();
+        if synced && let Some(at_once) = self.batch_at_once(&batch, &statements) {
+            plan.answer_at_once(at_once);
+        }
         plan.settle();
         if synced && wrapped {
             self.leave_wrapped(&statements, cx, &mut plan);
@@ -254,7 +261,10 @@ impl Holder {
                 && self.is_unclaimed()
                 && self.status != Status::Failed
             {
-                plan.send_and_settle();
+                match batch.only_begins_before(at) {
+                    true => plan.send(),
+                    false => plan.send_and_settle(),
+                }
                 let values = batch.values_from(at);
                 if let Some(tx) = self.enter(&[first], values, batch.named, cx, plan)? {
                     return Ok(Some((tx, at)));

@@ -25,10 +25,12 @@
 
 mod access;
 mod answers;
+mod at_once;
 mod background;
 mod batch;
 mod call;
 mod context;
+mod copying;
 mod described;
 mod enter;
 mod formats;
@@ -61,7 +63,9 @@ use hindcast_wire::{Status, Wires};
 use crate::transaction::{Ask, Claim, Stopped};
 use access::Access;
 use answers::{Answers, Owner};
+use at_once::Kept;
 pub use context::{Code, Context, HoldOptions};
+use copying::Copying;
 use instead::{as_chosen, as_nothing, as_yielded, completed, forward};
 use names::Names;
 use own::{Outcome, Own, OwnStatements};
@@ -131,14 +135,6 @@ enum Session {
     Serving(Tx, Served, Plan),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Copying {
-    Data,
-    /// The data has ended, or the server wants no more of it. The `Sync` that was sent before the
-    /// data was taken for part of it, so the server waits for another one.
-    UpToSync,
-}
-
 impl Session {
     fn plan(&mut self) -> Option<&mut Plan> {
         match self {
@@ -165,6 +161,7 @@ pub struct Holder {
     queue: VecDeque<Frame>,
     answers: Answers,
     own: OwnStatements,
+    kept: Kept,
     /// As the server said last.
     status: Status,
     transaction: Option<Open>,
@@ -205,6 +202,7 @@ impl Holder {
             queue: VecDeque::new(),
             answers: Answers::default(),
             own: OwnStatements::default(),
+            kept: Kept::default(),
             status: Status::Idle,
             transaction: None,
             names: Names::default(),
@@ -295,6 +293,7 @@ impl Holder {
     ) -> Next {
         loop {
             match frame::split(Direction::FromServer, input) {
+                Ok(Some(frame)) if self.kept.is_answered_by(&frame) => {}
                 Ok(Some(frame)) => self.on_answer(&frame, out, cx),
                 Ok(None) => break,
                 Err(_) => return Next::Close,
@@ -607,16 +606,18 @@ impl Holder {
             return Ok(Advance::Stop(Next::Continue));
         }
         match plan.steps.pop_front().expect("there is one") {
+            Step::AtOnce {
+                bytes,
+                expect,
+                at_once,
+            } => self.answer_at_once(&bytes, expect, at_once, out, cx),
             Step::Send { bytes, expect } => {
-                out.to_server.put_slice(&bytes);
+                self.kept.wire(out).put_slice(&bytes);
                 let statements = expect.iter().map(|(expect, _)| expect.statements()).sum();
                 for (expect, owner) in expect {
                     self.answers.expect(expect, owner);
                 }
-                if let Some(open) = &mut self.transaction {
-                    open.note_sent_statements(statements);
-                    cx.looking(open.looking());
-                }
+                self.note_sent(statements, cx);
             }
             // The batch has failed before this. The server ignores the rest of it, and the client
             // finds out by itself.
@@ -666,6 +667,14 @@ impl Holder {
             Step::Ready => self.finish_wrapped(out, cx),
         }
         Ok(Advance::More)
+    }
+
+    /// So many statements of the client are sent.
+    fn note_sent(&mut self, statements: u32, cx: &mut impl Context) {
+        if let Some(open) = &mut self.transaction {
+            open.note_sent_statements(statements);
+            cx.looking(open.looking());
+        }
     }
 
     /// A step is asked for: others need not wait for looks that it has left out.
@@ -728,39 +737,8 @@ impl Holder {
             _ => None,
         };
         self.own
-            .send(own, settings, &mut self.answers, &mut out.to_server);
+            .send(own, settings, &mut self.answers, self.kept.wire(out));
         Ok(())
-    }
-
-    /// While the server takes in a `COPY`, the client's messages are data and go on at once.
-    fn forward_data(&mut self, out: &mut Wires) {
-        while let Session::Copying(copying, _) = self.session {
-            let Some(frame) = self.queue.pop_front() else {
-                return;
-            };
-            out.to_server.put_slice(&frame.0);
-            match (copying, frame.tag()) {
-                (Copying::Data, client::COPY_DONE | client::COPY_FAIL) => {
-                    if !self.answers.has_sync() {
-                        // In the extended protocol the answer would otherwise stay in the server's
-                        // buffer; a Query's does not mind.
-                        client::flush(&mut out.to_server);
-                    }
-                    self.end_data();
-                }
-                (Copying::UpToSync, client::SYNC) => self.session.with_plan(Session::Running),
-                _ => {}
-            }
-        }
-    }
-
-    /// What the client sends of a `COPY` is over, or not wanted any more.
-    fn end_data(&mut self) {
-        let up_to_sync = self.answers.has_sync();
-        self.session.with_plan(|plan| match up_to_sync {
-            true => Session::Copying(Copying::UpToSync, plan),
-            false => Session::Running(plan),
-        });
     }
 
     /// The client's autocommitted transaction is over, by a commit or rollback of ours.

@@ -11,6 +11,8 @@ use hindcast_wire::message::frontend::{self as client, Formats, Target};
 use hindcast_wire::sql::{Script, Statement};
 use hindcast_wire::{each_value, values_of};
 
+use crate::reading::begins;
+
 /// A statement that the client prepared.
 #[derive(Debug)]
 pub(super) struct Prepared {
@@ -198,6 +200,30 @@ impl Batch {
             Some(Values::of(statement, bind.as_ref().map(Frame::body)))
         });
         values.unwrap_or_default()
+    }
+
+    /// Whether all before this message begins a transaction, which works.
+    pub fn only_begins_before(&self, at: usize) -> bool {
+        let mut before = self.messages[..at].iter();
+        before.all(|one| one.statement().is_some_and(|it| begins(it).is_some()))
+    }
+
+    /// Whether each of its messages but the last is about the one statement that it executes, and
+    /// answered by one message.
+    pub fn is_of_one_statement(&self) -> bool {
+        let (_, all) = self.messages.split_last().expect("the batch has its end");
+        let mut executed = all.iter().filter(|one| one.frame.tag() == client::EXECUTE);
+        let (one, more) = (
+            executed.next().and_then(Message::statement),
+            executed.next(),
+        );
+        let is_of_it = |message: &Message| {
+            let of_statement = message.frame.tag() == client::DESCRIBE
+                && message.frame.body().first() == Some(&b'S');
+            !of_statement
+                && message.statement().map(|it| &it.fingerprint) == one.map(|it| &it.fingerprint)
+        };
+        one.is_some() && more.is_none() && all.iter().all(is_of_it)
     }
 
     /// Its messages from this one on.

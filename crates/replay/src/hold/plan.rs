@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 use hindcast_order::Tx;
 use hindcast_trace::ShapeId;
+use hindcast_wire::Status;
 use hindcast_wire::frame::Frame;
 use hindcast_wire::message::frontend as client;
 
@@ -18,6 +19,12 @@ pub(super) enum Step {
     Send {
         bytes: Bytes,
         expect: Vec<(Expect, Owner)>,
+    },
+    /// What is kept from the server for now, and answered by us.
+    AtOnce {
+        bytes: Bytes,
+        expect: Vec<(Expect, Owner)>,
+        at_once: AtOnce,
     },
     /// Statements of ours.
     Own(Own),
@@ -44,6 +51,13 @@ pub(super) enum Step {
     /// Tell the context that others need not wait for what the open transaction does up to its
     /// commit.
     Ran,
+}
+
+/// What is answered at once: a statement's completion, and where the session is then.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AtOnce {
+    pub tag: &'static [u8],
+    pub status: Status,
 }
 
 /// Steps that are still to be taken, and messages that will make up the next one.

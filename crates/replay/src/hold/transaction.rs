@@ -129,6 +129,8 @@ pub(super) struct Open {
     pub savepoints: bool,
     /// It only read so far, as far as its texts tell. Of changed code only.
     pub only_read: bool,
+    /// It only read originally; see [`Pins::reads_only`]. Not of changed code.
+    pub reads_only: bool,
     /// Texts of its statements; of changed code only.
     pub texts: Vec<String>,
     /// To be shown if it turns out to be another one than recorded; not of changed code.
@@ -229,6 +231,7 @@ impl Open {
             acts_late: false,
             savepoints: false,
             only_read: true,
+            reads_only: false,
             texts: Vec::new(),
             transcript: Transcript::default(),
             own_commit: OwnCommit::default(),
@@ -371,6 +374,7 @@ impl Open {
 
     /// What its statements are to do again.
     pub fn pinned(&mut self, pins: &Pins) {
+        self.reads_only = pins.reads_only;
         self.refused.clone_from(&pins.refused);
         self.inserts.clone_from(&pins.inserts);
         self.losing.clone_from(&pins.losing);

@@ -4,11 +4,13 @@
 //! (JSON), or by all that is around it (other texts).
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 use std::sync::LazyLock;
 
 use hindcast_gateway::redact::MARK;
 use regex::bytes::Regex;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
 use super::generated::{are_generated, is_generated, may_hold_generated};
@@ -183,13 +185,79 @@ pub fn given_by_body(body: &[u8]) -> Vec<Vec<u8>> {
     if !may_hold_generated(body) {
         return Vec::new();
     }
-    let mut given = Vec::new();
-    match parsed(body) {
-        Some(value) => texts(&value, &mut given),
-        None => given.extend(fields(body).map(|(_, value)| value)),
+    given_by_json(body).unwrap_or_else(|| {
+        let all = fields(body).map(|(_, value)| value);
+        all.filter(|value| is_given(value)).collect()
+    })
+}
+
+/// `None`: this is no JSON.
+fn given_by_json(body: &[u8]) -> Option<Vec<Vec<u8>>> {
+    if !may_be_json(body) {
+        return None;
     }
-    given.retain(|value| is_given(value));
-    given
+    let mut given = Vec::new();
+    let mut json = serde_json::Deserializer::from_slice(body);
+    GivenTexts(&mut given).deserialize(&mut json).ok()?;
+    json.end().is_ok().then_some(given)
+}
+
+/// Collects the texts of a JSON value that look drawn. It is made of no other.
+struct GivenTexts<'a>(&'a mut Vec<Vec<u8>>);
+
+impl<'de> DeserializeSeed<'de> for GivenTexts<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for GivenTexts<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        if is_given(text.as_bytes()) {
+            self.0.push(text.as_bytes().to_vec());
+        }
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<(), A::Error> {
+        while all.next_element_seed(GivenTexts(self.0))?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut all: A) -> Result<(), A::Error> {
+        while all.next_key::<IgnoredAny>()?.is_some() {
+            all.next_value_seed(GivenTexts(self.0))?;
+        }
+        Ok(())
+    }
 }
 
 /// Whether it looks drawn, or is the hash of what was redacted.
@@ -312,8 +380,12 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
 
 /// Only objects and arrays.
 fn parsed(body: &[u8]) -> Option<Value> {
-    let first = body.iter().find(|byte| !byte.is_ascii_whitespace())?;
-    matches!(first, b'{' | b'[').then(|| serde_json::from_slice(body).ok())?
+    may_be_json(body).then(|| serde_json::from_slice(body).ok())?
+}
+
+fn may_be_json(body: &[u8]) -> bool {
+    let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
+    matches!(first, Some(b'{' | b'['))
 }
 
 fn of_json(recorded: &Value, replayed: &Value, name: &str, pairs: &mut Pairs) {
@@ -339,15 +411,6 @@ fn of_json(recorded: &Value, replayed: &Value, name: &str, pairs: &mut Pairs) {
             };
             pairs.add(one, other, how);
         }
-        _ => {}
-    }
-}
-
-fn texts(value: &Value, found: &mut Vec<Vec<u8>>) {
-    match value {
-        Value::Object(all) => all.values().for_each(|value| texts(value, found)),
-        Value::Array(all) => all.iter().for_each(|value| texts(value, found)),
-        Value::String(text) => found.push(text.clone().into_bytes()),
         _ => {}
     }
 }

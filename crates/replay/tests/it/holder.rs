@@ -10,6 +10,7 @@
 //! and `!` is what the context hears. Statements of the holder's own are shown in brackets, with
 //! `*` where they are prepared first.
 
+mod at_once;
 mod background;
 mod batches;
 mod calls;
@@ -368,6 +369,12 @@ impl Session {
             "permit" => {
                 let next = self.holder.on_permission(&mut self.wires, &mut self.told);
                 self.go_on(next);
+            }
+            // Nothing has come behind what is kept from the server.
+            "quiet" => {
+                self.shown += &format!("keeps: {}\n", self.holder.keeps());
+                self.holder.send_kept(&mut self.wires);
+                self.go_on(Next::Continue);
             }
             "gone" => self.holder.on_gone(&mut self.told),
             "idle" => self.shown += &format!("idle: {}\n", self.holder.is_idle()),

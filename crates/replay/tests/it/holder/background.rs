@@ -44,10 +44,10 @@ fn what_is_written_outside_of_requests_is_undone() {
         « D x
         « C SELECT 1
         « Z I
-        » Q BEGIN
         « C BEGIN
         « Z T
         ! claim of request none: Outside
+        » Q BEGIN
         » [writable*]
         » [patience]
         » Q UPDATE t SET a = 1
@@ -118,11 +118,11 @@ fn a_ghost_that_the_service_does_runs_with_the_recorded_values() {
          @ ghost Q UPDATE worker SET seen = 1
          > Q UPDATE worker SET seen = 2",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write*]
             » [snapshot*]
             » P - SELECT id FROM job FOR UPDATE SKIP LOCKED
@@ -177,11 +177,11 @@ fn a_ghost_that_the_service_does_otherwise_is_undone_and_given_back() {
          > Q INSERT INTO t VALUES (1)
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write*]
             » [snapshot*]
             » Q INSERT INTO t VALUES (1)
@@ -215,12 +215,12 @@ fn what_waits_to_do_a_ghost_is_asked_again() {
          > Q INSERT INTO t VALUES (1)
          @ gone",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Wait(Tx(3))
             ? to do 3
             ! claim of request none: Outside
+            » Q BEGIN
             » [writable*]
             » [patience*]
             » P - INSERT INTO t VALUES ($1)
@@ -258,10 +258,10 @@ fn who_looks_for_something_to_do_in_vain_finds_nothing() {
          > Q COMMIT
          > P - UPDATE job SET taken = true RETURNING id | B - - | D P - | E - | S",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: InVain
+            » Q BEGIN
             » [writable*]
             » [patience*]
             » Q SELECT id FROM job FOR UPDATE SKIP LOCKED
@@ -314,10 +314,10 @@ fn a_row_that_a_ghost_has_laid_is_not_laid_again() {
          > P s INSERT INTO t VALUES ($1, $2) | B - s a b | E - | B - s a c | E - | S
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Outside
+            » Q BEGIN
             » [writable*]
             » [patience*]
             » P s INSERT INTO t VALUES ($1, $2)

@@ -14,10 +14,6 @@ fn a_transaction_in_one_batch() {
             » P - BEGIN
             » B - -
             » E -
-            » H
-            « 1
-            « 2
-            « C BEGIN
             ? snapshot of 3
             » [write*]
             » [snapshot*]
@@ -27,6 +23,9 @@ fn a_transaction_in_one_batch() {
             » P - COMMIT
             » B - -
             » H
+            « 1
+            « 2
+            « C BEGIN
             ! 3 took its snapshot
             « 1
             « 2
@@ -54,11 +53,11 @@ fn a_batch_that_ends_one_transaction_and_begins_another() {
          > P - SELECT b FROM t | B - - | E - | S
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write*]
             » [snapshot*]
             » P - SELECT a FROM t
@@ -197,11 +196,11 @@ fn what_follows_a_failure_in_a_transaction_is_not_held() {
          > P - INSERT INTO one VALUES (1) | B - - | E - | P - INSERT INTO two VALUES (1) | B - - | E - | P - SELECT pg_advisory_xact_lock(1) | B - - | E - | P - COMMIT | B - - | E - | S
          > Q ROLLBACK",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write*]
             » [snapshot*]
             » P - INSERT INTO one VALUES (1)
@@ -282,10 +281,6 @@ fn an_advisory_lock_in_the_middle_of_a_batch() {
             » P - BEGIN
             » B - -
             » E -
-            » H
-            « 1
-            « 2
-            « C BEGIN
             ? snapshot of 3
             » [write*]
             » [snapshot*]
@@ -295,6 +290,9 @@ fn an_advisory_lock_in_the_middle_of_a_batch() {
             » P - SELECT pg_advisory_xact_lock(1)
             » B - -
             » H
+            « 1
+            « 2
+            « C BEGIN
             ! 3 took its snapshot
             « 1
             « 2

@@ -12,11 +12,11 @@ fn a_call_is_a_statement_of_its_transaction() {
          > Q INSERT INTO t VALUES (1)
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write*]
             » [snapshot*]
             » F 957
@@ -87,11 +87,11 @@ fn a_statement_of_ours_stays_prepared_where_it_fails() {
          > Q SELECT a FROM t
          > Q ROLLBACK",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write*]
             » [snapshot*]
             » Q SELECT a FROM t
@@ -103,11 +103,11 @@ fn a_statement_of_ours_stays_prepared_where_it_fails() {
             ! Run(Tx(3)) rolled back: too late (25001), shape 7d5f059a, digest 98c1bcf1, 0 rows
             « C ROLLBACK
             « Z I
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write]
             » [snapshot]
             » Q SELECT a FROM t

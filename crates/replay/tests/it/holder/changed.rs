@@ -90,12 +90,12 @@ fn a_transaction() {
          > Q UPDATE t SET a = 1
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN ISOLATION LEVEL SERIALIZABLE
             « C BEGIN
             « Z T
             ! claim of request 5: Run(Tx(3))
             ! in Some(Run(Tx(3)))
             ? snapshot of 3
+            » Q BEGIN ISOLATION LEVEL SERIALIZABLE
             » [snapshot  ;500:7;*]
             » Q SELECT a FROM t FOR UPDATE
             ! 3 took its snapshot
@@ -129,12 +129,12 @@ fn a_transaction_that_only_read_takes_its_own_snapshot() {
          > Q UPDATE t SET a = 1
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ! in Some(Run(Tx(3)))
             ? snapshot of 3
+            » Q BEGIN
             » Q SELECT a FROM t
             ! 3 took its snapshot
             « T a
@@ -167,9 +167,9 @@ fn savepoints_have_ids_of_their_own() {
          > Q RELEASE a
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
+            » Q BEGIN
             » Q SAVEPOINT a
             « C SAVEPOINT
             « Z T
@@ -209,12 +209,12 @@ fn one_that_aborted_originally_acts_late() {
          > Q COMMIT
          > Q UPDATE t SET a = 1",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ! in Some(Run(Tx(3)))
             ? snapshot of 3
+            » Q BEGIN
             » [snapshot*]
             » Q SELECT a FROM t
             ! 3 took its snapshot
@@ -281,11 +281,11 @@ fn one_that_is_added_is_not_held() {
             ! in None
             ! Added(2) committed, shape 2251b0e2, digest 0d8610f8, 0 rows; UPDATE t SET a = $1
             « Z I
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Added(2)
             ! in Some(Added(2))
+            » Q BEGIN
             » Q UPDATE t SET a = 1
             « C UPDATE 1
             « Z T
@@ -350,12 +350,12 @@ fn one_that_is_cancelled_to_give_way_has_failed_to_serialize() {
          @ fail UPDATE 57014 canceling
          > Q UPDATE t SET a = 1",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ! in Some(Run(Tx(3)))
             ? snapshot of 3
+            » Q BEGIN
             » [snapshot*]
             » Q UPDATE t SET a = 1
             ! 3 took its snapshot
@@ -392,12 +392,12 @@ fn an_advisory_lock_that_was_taken_waits_for_its_turn() {
          > Q SELECT pg_advisory_xact_lock(1)
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ! in Some(Run(Tx(3)))
             ? snapshot of 3
+            » Q BEGIN
             » [snapshot*]
             » Q SELECT a FROM t
             ! 3 took its snapshot
@@ -457,11 +457,11 @@ fn outside_of_requests_what_it_writes_is_undone() {
             ! in None
             ! 1 statements of none
             « Z I
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Outside
             ! in Some(Outside)
+            » Q BEGIN
             » [patience]
             » Q SELECT a FROM t
             « T a
@@ -510,11 +510,11 @@ fn outside_of_requests_it_may_write_if_that_is_wanted() {
             » Q INSERT INTO t VALUES (1)
             « C INSERT 0 1
             « Z I
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Outside
             ! in Some(Outside)
+            » Q BEGIN
             » Q INSERT INTO t VALUES (1)
             « C INSERT 0 1
             « Z T
@@ -539,10 +539,6 @@ fn a_batch() {
             » P - BEGIN
             » B - -
             » E -
-            » H
-            « 1
-            « 2
-            « C BEGIN
             ? snapshot of 3
             » [snapshot*]
             » P - UPDATE t SET a = 1
@@ -551,6 +547,9 @@ fn a_batch() {
             » P - COMMIT
             » B - -
             » H
+            « 1
+            « 2
+            « C BEGIN
             ! 3 took its snapshot
             « 1
             « 2
@@ -636,12 +635,12 @@ fn what_failed_has_written_nothing() {
          @ fail UPDATE 23505 twice
          > Q UPDATE t SET a = 1",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ! in Some(Run(Tx(3)))
             ? snapshot of 3
+            » Q BEGIN
             » [snapshot*]
             » Q UPDATE t SET a = 1
             ! 3 took its snapshot
@@ -709,12 +708,12 @@ fn a_try_for_a_lock_ends_as_it_did() {
          > Q SELECT pg_try_advisory_lock(1)
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ! in Some(Run(Tx(3)))
             ? snapshot of 3
+            » Q BEGIN
             » [snapshot*]
             » [refuse*]
             ! 3 took its snapshot

@@ -164,9 +164,9 @@ fn who_found_a_key_taken_comes_before_who_changes_rows() {
          > Q UPDATE t SET a = 2
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
+            » Q BEGIN
             » [writable*]
             » Q SAVEPOINT a
             « C SAVEPOINT

@@ -14,10 +14,10 @@ fn what_the_recording_does_not_describe_the_server_does() {
          > Q ROLLBACK
          @ idle",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Serve(Tx(4))
+            » Q BEGIN
             » [rollback*]
             » P one SELECT a FROM t
             » S

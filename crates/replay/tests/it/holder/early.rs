@@ -15,11 +15,11 @@ fn a_statement_that_waited_goes_on_with_what_it_saw_before() {
          > P - UPDATE t SET a = (SELECT count(*) FROM u) | B - - | E - | S
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write_rc*]
             » [snapshot*]
             » P - SELECT a FROM t
@@ -176,11 +176,11 @@ fn a_query_that_waited_for_a_lock_asks_for_it() {
          > B - s | E - | S {5}
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write_rc*]
             » [snapshot*]
             » P s SELECT a FROM t WHERE a = $1 

@@ -509,12 +509,12 @@ fn a_snapshot_whose_statement_does_not_come_is_not_waited_for() {
          > P - SELECT a FROM t {5} | B - - | E - | S
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
             ! 3 took its snapshot
+            » Q BEGIN
             » [write_rc*]
             » [snapshot*]
             ? look 0 of 3
@@ -551,11 +551,11 @@ fn under_read_committed_later_statements_are_held_before_they_are_bound() {
          > P - UPDATE t SET a = 1 | B - - 1 | E - | S
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write_rc*]
             » [snapshot*]
             » P - SELECT a FROM t
@@ -603,11 +603,11 @@ fn what_a_driver_asks_for_itself_does_not_tell_which_transaction_it_is() {
          > P s SELECT b FROM t | B p s | E p | S
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Later(None)
             ! claim of request 5: Later(None)
+            » Q BEGIN
             » [writable*]
             » P n SELECT oid FROM pg_type
             » H

@@ -16,11 +16,11 @@ fn a_read_that_sees_the_present_leaves_what_it_was_to_see_to_the_next_statement(
          > P - SELECT a FROM t | B - - | E - | S
          > P - UPDATE t SET a = 1 | B - - 1 | E - | S",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write_rc*]
             » [snapshot*]
             » P - SELECT a FROM t
@@ -52,11 +52,11 @@ fn a_read_that_sees_the_present_leaves_what_it_was_to_see_to_the_next_statement(
          > P - SELECT a FROM t | B - - | E - | S
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write_rc*]
             » [snapshot*]
             » P - SELECT a FROM t
@@ -87,11 +87,11 @@ fn a_read_that_sees_the_present_leaves_what_it_was_to_see_to_the_next_statement(
          > P - SELECT b FROM t | B - - | E - | S
          > P - UPDATE t SET a = 1 | B - - 1 | E - | S",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write_rc*]
             » [snapshot*]
             » Q SELECT a FROM t
@@ -129,11 +129,11 @@ fn a_read_that_sees_the_present_leaves_what_it_was_to_see_to_the_next_statement(
          > Q BEGIN {5}
          > P - SELECT a FROM t | B - - | E - | P - UPDATE t SET a = 1 | B - - 1 | E - | S",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write_rc*]
             » [snapshot*]
             » P - SELECT a FROM t
@@ -168,12 +168,12 @@ fn what_is_known_later_waits_for_what_it_may_be() {
          > P - UPDATE t SET a = 1 | B - - 1 | E - | S
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Later(Some(Tx(2)))
             ! claim of request 5: Later(Some(Tx(2)))
             ? snapshot of 2
+            » Q BEGIN
             » [writable*]
             » P - SELECT a FROM t
             » H

@@ -49,10 +49,10 @@ fn a_transaction_whose_begin_the_server_has_had_is_rolled_back_there() {
          > Q ROLLBACK
          @ idle",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Serve(Tx(4))
+            » Q BEGIN
             » [rollback*]
             « T a
             « D 1
@@ -145,10 +145,10 @@ fn preparing_is_left_to_the_server() {
          @ claim run 5
          > B - u | E - | S",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Serve(Tx(4))
+            » Q BEGIN
             » [rollback*]
             » P - SELECT a FROM t
             » S
@@ -250,11 +250,10 @@ fn a_batch_that_begins_its_transaction_and_is_served_from_there() {
             » P - BEGIN
             » B - -
             » E -
-            » H
+            » [rollback*]
             « 1
             « 2
             « C BEGIN
-            » [rollback*]
             » P - INSERT INTO t VALUES (1)
             » S
             « 1
@@ -280,10 +279,10 @@ fn what_could_not_be_bound_then_and_cannot_be_prepared_now() {
          > P - SELECT this | B - - | E - | S
          > Q ROLLBACK",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Serve(Tx(4))
+            » Q BEGIN
             » [rollback*]
             « C SELECT 0
             « Z T
@@ -311,10 +310,10 @@ fn what_could_not_be_prepared_then_and_cannot_now() {
          > Q ROLLBACK
          @ idle",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Serve(Tx(4))
+            » Q BEGIN
             » [rollback*]
             « C SELECT 0
             « Z T
@@ -343,10 +342,10 @@ fn what_a_failed_transaction_did_not_prepare() {
          > B - r | E - | S
          @ idle",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Serve(Tx(4))
+            » Q BEGIN
             » [rollback*]
             « E 42P01 no t
             « Z E
@@ -376,10 +375,10 @@ fn what_could_be_prepared_now_and_not_then_fails_when_it_is_bound() {
          > Q ROLLBACK
          @ idle",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Serve(Tx(4))
+            » Q BEGIN
             » [rollback*]
             « C SELECT 0
             « Z T
@@ -407,10 +406,10 @@ fn more_questions_than_answers() {
          > Q SELECT c FROM t
          @ idle",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Serve(Tx(4))
+            » Q BEGIN
             » [rollback*]
             « C SELECT 0
             « Z T
@@ -502,10 +501,10 @@ fn a_client_that_says_goodbye() {
          > X
          @ idle",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Serve(Tx(4))
+            » Q BEGIN
             » [rollback*]
             « C SELECT 0
             « Z T
@@ -526,10 +525,10 @@ fn a_client_that_goes_away() {
          @ gone
          @ idle",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Serve(Tx(4))
+            » Q BEGIN
             » [rollback*]
             « C SELECT 0
             « Z T
@@ -597,10 +596,10 @@ fn what_a_driver_asks_for_itself_is_answered_by_the_server() {
          > Q ROLLBACK
          @ idle",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Serve(Tx(4))
+            » Q BEGIN
             » [rollback*]
             « T a
             « D 1
@@ -641,10 +640,10 @@ fn what_a_driver_asked_for_itself_and_does_not_ask_is_passed_over() {
          > Q ROLLBACK
          @ idle",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Serve(Tx(4))
+            » Q BEGIN
             » [rollback*]
             « T a
             « D 1
@@ -668,10 +667,10 @@ fn what_was_cut_off_by_the_end_of_its_session_is_whole_where_that_ends_again() {
          > Q SELECT a FROM t
          @ gone",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Serve(Tx(4))
+            » Q BEGIN
             » [rollback*]
             « T a
             « D 1
@@ -689,10 +688,10 @@ fn what_was_cut_off_by_the_end_of_its_session_is_whole_where_that_ends_again() {
          > Q SELECT a FROM t
          > X",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Serve(Tx(4))
+            » Q BEGIN
             » [rollback*]
             « T a
             « D 1
@@ -719,10 +718,10 @@ fn a_read_that_a_cache_had_is_answered_by_the_server_and_one_that_it_has_is_pass
          > Q ROLLBACK
          @ idle",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Serve(Tx(4))
+            » Q BEGIN
             » [rollback*]
             « T b
             « D 2
@@ -754,11 +753,11 @@ fn what_a_driver_asks_for_itself_does_not_tell_which_transaction_is_served() {
          > Q ROLLBACK
          @ idle",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Later(None)
             ! claim of request 5: Later(None)
+            » Q BEGIN
             » [writable*]
             » P n SELECT oid FROM pg_type
             » H

@@ -62,11 +62,11 @@ fn a_request_is_known_by_comment_then_by_name_then_by_being_alone() {
             « D x
             « C SELECT 1
             « Z I
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 4: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » Q SELECT a FROM t
             ! 3 took its snapshot
             « T a
@@ -75,7 +75,6 @@ fn a_request_is_known_by_comment_then_by_name_then_by_being_alone() {
             « Z T
             ! 3 ran
             ? commit of 3
-            » Q COMMIT
             ! in None
             ! Run(Tx(3)) committed, shape 7877900d, digest 641466f1, 1 rows
             « C COMMIT
@@ -186,11 +185,11 @@ fn a_session_that_goes_away_in_a_transaction_has_lost_it() {
          @ gone
          @ idle",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write*]
             » [snapshot*]
             » Q SELECT a FROM t
@@ -300,9 +299,9 @@ fn a_service_that_asks_whether_it_may_write_is_told_what_it_has_chosen() {
             « D off
             « C SHOW
             « Z I
-            » Q BEGIN READ ONLY
             « C BEGIN
             « Z T
+            » Q BEGIN READ ONLY
             » Q SHOW transaction_read_only
             « T a
             « D on
@@ -355,11 +354,11 @@ fn a_try_for_a_lock_that_was_in_vain_is_so_again() {
             « D x
             « C SELECT 1
             « Z I
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write*]
             » [snapshot*]
             » Q SELECT a FROM t
@@ -418,11 +417,11 @@ fn an_insert_waits_for_those_that_drew_before_it() {
             ! in None
             ! Run(Tx(3)) committed, shape 28066826, digest 31fb68fc, 0 rows
             « Z I
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write*]
             » [snapshot]
             ? insert of 3 by statement 1
@@ -478,9 +477,9 @@ fn a_savepoint_before_the_snapshot() {
         » startup user=u database=d default_transaction_read_only=on
         « R
         « Z I
-        » Q BEGIN
         « C BEGIN
         « Z T
+        » Q BEGIN
         » [writable*]
         » Q SAVEPOINT a
         « C SAVEPOINT
@@ -512,9 +511,9 @@ fn a_savepoint_before_the_snapshot() {
         ! Run(Tx(3)) committed, shape 9b2eceb4, digest f53ae928, 0 rows
         « C COMMIT
         « Z I
-        » Q BEGIN
         « C BEGIN
         « Z T
+        » Q BEGIN
         » P - SAVEPOINT a
         » H
         « 1
@@ -566,11 +565,11 @@ fn a_savepoint_behind_which_values_were_drawn() {
         » startup user=u database=d default_transaction_read_only=on
         « R
         « Z I
-        » Q BEGIN
         « C BEGIN
         « Z T
         ! claim of request none: Run(Tx(3))
         ? snapshot of 3
+        » Q BEGIN
         » [write*]
         » [snapshot     0.25 0.5 0.75*]
         » Q INSERT INTO t VALUES (random())
@@ -663,11 +662,11 @@ fn a_session_whose_recording_cannot_be_read_is_closed() {
          > Q COMMIT
          > Q INSERT INTO t VALUES (1)",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write*]
             » [snapshot*]
             » Q SELECT a FROM t
@@ -720,13 +719,13 @@ fn what_locks_first_has_its_snapshot_before_it_waits_for_its_turn() {
          > Q SELECT a FROM t
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
             ! 3 ran
             ! 3 took its snapshot
+            » Q BEGIN
             » [write_rc*]
             » [snapshot*]
             ? lock of 3 by statement 1

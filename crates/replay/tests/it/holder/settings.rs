@@ -17,9 +17,9 @@ fn a_setting_that_a_driver_shows_is_no_part_of_what_is_served() {
          > Q ROLLBACK
          @ idle",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
+            » Q BEGIN
             » Q SHOW max_identifier_length
             « T a
             « D on
@@ -44,10 +44,10 @@ fn a_setting_that_a_driver_shows_is_no_part_of_what_is_served() {
          > Q ROLLBACK
          @ idle",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Serve(Tx(4))
+            » Q BEGIN
             » [rollback*]
             « E ERROR 23505 taken
             « Z E

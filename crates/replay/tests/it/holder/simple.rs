@@ -108,9 +108,9 @@ fn a_transaction_takes_its_snapshot_before_its_first_statement_that_needs_one() 
          > Q COMMIT
          @ idle",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
+            » Q BEGIN
             » Q SET LOCAL work_mem = '1MB'
             « C SET
             « Z T
@@ -147,11 +147,11 @@ fn a_transaction_that_only_reads_takes_its_own_snapshot() {
          > Q SELECT a FROM t {5}
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN ISOLATION LEVEL REPEATABLE READ
             « C BEGIN
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN ISOLATION LEVEL REPEATABLE READ
             » Q SELECT a FROM t
             ! 3 took its snapshot
             « T a
@@ -160,7 +160,6 @@ fn a_transaction_that_only_reads_takes_its_own_snapshot() {
             « Z T
             ! 3 ran
             ? commit of 3
-            » Q COMMIT
             ! in None
             ! Run(Tx(3)) committed, shape 258eb1b0, digest 641466f1, 1 rows
             « C COMMIT
@@ -178,11 +177,11 @@ fn read_committed_stays_read_committed() {
          > Q COMMIT
          > Q UPDATE t SET a = 1",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write_rc*]
             » [snapshot*]
             » Q UPDATE t SET a = 1
@@ -220,11 +219,11 @@ fn a_transaction_that_is_rolled_back_did_not_commit() {
          > Q INSERT INTO t VALUES (1)
          > Q ROLLBACK",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write*]
             » [snapshot*]
             » Q INSERT INTO t VALUES (1)
@@ -249,11 +248,11 @@ fn commit_of_a_failed_transaction_is_not_held_and_is_a_rollback() {
          > Q SELECT a FROM t
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write*]
             » [snapshot*]
             » Q INSERT INTO t VALUES (1)
@@ -283,9 +282,9 @@ fn an_error_that_was_rolled_back_to_a_savepoint_is_forgotten() {
          > Q ROLLBACK TO a
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
+            » Q BEGIN
             » [writable*]
             » Q SAVEPOINT a
             « C SAVEPOINT
@@ -380,11 +379,11 @@ fn a_prepared_transaction_is_held_like_a_commit() {
          > Q INSERT INTO t VALUES (1)
          > Q PREPARE TRANSACTION 'x'",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write*]
             » [snapshot*]
             » Q INSERT INTO t VALUES (1)
@@ -482,11 +481,11 @@ fn a_text_may_end_in_the_middle_of_a_transaction() {
             ! in None
             ! Run(Tx(3)) committed, shape 1739474f, digest ec6f0ca6, 0 rows
             « C COMMIT
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write]
             » [snapshot]
             » Q SELECT a FROM t
@@ -572,11 +571,11 @@ fn an_advisory_lock_is_held_and_reported() {
          > Q SELECT pg_advisory_xact_lock(1)
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write*]
             » [snapshot*]
             » Q SELECT a FROM t
@@ -627,10 +626,10 @@ fn what_belongs_to_no_request_is_sent_as_it_is_and_may_be_refused() {
             ! refused: INSERT INTO t VALUES ($1)
             « E 25006 read-only
             « Z I
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Outside
+            » Q BEGIN
             » Q SELECT a FROM t
             « T a
             « D x
@@ -661,10 +660,10 @@ fn a_transaction_too_many_is_sent_as_it_is() {
             » Q INSERT INTO t VALUES (1)
             « C INSERT 0 1
             « Z I
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Extra
+            » Q BEGIN
             » Q INSERT INTO t VALUES (1)
             « C INSERT 0 1
             « Z T
@@ -739,11 +738,11 @@ fn under_read_committed_looks_go_on_behind_a_statement_that_failed() {
          > Q SELECT b FROM t
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write_rc*]
             » [snapshot*]
             » Q SELECT a FROM t

@@ -29,11 +29,11 @@ fn before_a_statement_of_its_own() {
          > Q INSERT INTO t VALUES (2)
          @ permit",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write*]
             » [snapshot*]
             » Q INSERT INTO t VALUES (1)
@@ -135,11 +135,11 @@ fn after_a_failure() {
          > Q ROLLBACK
          @ permit",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write*]
             » [snapshot*]
             » Q INSERT INTO broken VALUES (1)

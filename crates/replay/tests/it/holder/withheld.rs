@@ -65,11 +65,11 @@ fn of_a_transaction_the_commit_is_kept() {
          > P - SELECT a FROM t | B - - | E - | S
          > Q COMMIT",
         expect![[r#"
-            » Q BEGIN
             « C BEGIN
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
+            » Q BEGIN
             » [write*]
             » [snapshot*]
             » Q UPDATE t SET a = 1

@@ -1,0 +1,189 @@
+//! What does nothing by itself is answered at once, and sent with what comes behind it.
+//!
+//! A `BEGIN` takes no snapshot and no lock, and it does not fail. The `COMMIT` of a transaction
+//! that only read gives back what nobody waits for. So the client is answered, and the server
+//! hears of it with the next statement of the session: one answer is waited for in the place of
+//! three, each of which is a change of process here, in the server and in the service.
+//!
+//! ```text
+//!   the client sends      is answered       the server gets
+//!   BEGIN                 at once
+//!   SELECT …              by the server     BEGIN, SELECT …
+//!   COMMIT                at once
+//!   BEGIN                 at once
+//!   SELECT …              by the server     COMMIT, BEGIN, SELECT …
+//! ```
+//!
+//! A session that says nothing more has what was kept sent for it soon ([`Holder::send_kept`]):
+//! the server keeps its locks on tables until then.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use hindcast_wire::frame::Frame;
+use hindcast_wire::message::backend as server;
+use hindcast_wire::sql::Statement;
+use hindcast_wire::{Status, Wires};
+
+use super::answers::{Expect, Owner};
+use super::instead::completed;
+use super::names::Batch;
+use super::plan::{AtOnce, Plan, Step};
+use super::transaction::{Kind, Open};
+use super::{Code, Context, Holder};
+use crate::reading::{begins, only_commits};
+
+/// What the server was not sent yet, and how much of it it has not answered.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    bytes: BytesMut,
+    kept: u32,
+    /// How often the server will say that it is ready, of which its client has heard.
+    unanswered: u32,
+}
+
+impl Kept {
+    /// What goes to the server comes behind what was kept.
+    pub fn wire<'a>(&mut self, out: &'a mut Wires) -> &'a mut BytesMut {
+        if self.kept > 0 {
+            out.to_server.put_slice(&self.bytes.split());
+            self.unanswered += std::mem::take(&mut self.kept);
+        }
+        &mut out.to_server
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        self.bytes.put_slice(bytes);
+        self.kept += 1;
+    }
+
+    /// Whether this is an answer that its client has had.
+    pub fn is_answered_by(&mut self, frame: &Frame) -> bool {
+        const ANSWERS: [u8; 6] = [
+            server::PARSE_COMPLETE,
+            server::BIND_COMPLETE,
+            server::NO_DATA,
+            server::CLOSE_COMPLETE,
+            server::COMMAND_COMPLETE,
+            server::READY_FOR_QUERY,
+        ];
+        let is_had = self.unanswered > 0 && ANSWERS.contains(&frame.tag());
+        if is_had && frame.tag() == server::READY_FOR_QUERY {
+            self.unanswered -= 1;
+        }
+        is_had
+    }
+}
+
+impl Holder {
+    /// Whether something is kept from the server.
+    pub fn keeps(&self) -> bool {
+        self.kept.kept > 0
+    }
+
+    /// Nothing has come behind it.
+    pub fn send_kept(&mut self, out: &mut Wires) {
+        self.kept.wire(out);
+    }
+
+    /// What the only statement of a text is answered, if it does nothing by itself.
+    pub(super) fn at_once(&self, statements: &[&Statement], plan: &Plan) -> Option<AtOnce> {
+        let [statement] = statements else {
+            return None;
+        };
+        let open = self
+            .transaction
+            .as_ref()
+            .filter(|_| !self.is_within_split())?;
+        let is_first = |open: &Open| open.statements() == 1 && plan.is_empty();
+        match self.status {
+            _ if open.kind != Kind::Explicit => None,
+            Status::Idle => AtOnce::begun(statement).filter(|_| is_first(open)),
+            Status::InTransaction => self.committed(statement, open),
+            Status::Failed => None,
+        }
+    }
+
+    /// The same of a batch of the extended protocol.
+    pub(super) fn batch_at_once(&self, batch: &Batch, statements: &[&Statement]) -> Option<AtOnce> {
+        let open = self.transaction.as_ref()?;
+        let [statement] = statements else {
+            return None;
+        };
+        let may = self.status == Status::InTransaction && batch.is_of_one_statement();
+        self.committed(statement, open).filter(|_| may)
+    }
+
+    fn committed(&self, statement: &Statement, open: &Open) -> Option<AtOnce> {
+        let is_recorded = self.options.code == Code::Recorded && open.run().is_some();
+        let may = is_recorded && open.reads_only && only_commits(statement);
+        may.then_some(AtOnce {
+            tag: b"COMMIT",
+            status: Status::Idle,
+        })
+    }
+
+    /// Keeps messages from the server, and answers them.
+    pub(super) fn answer_at_once(
+        &mut self,
+        bytes: &Bytes,
+        expect: Vec<(Expect, Owner)>,
+        at_once: AtOnce,
+        out: &mut Wires,
+        cx: &mut impl Context,
+    ) {
+        self.kept.keep(bytes);
+        self.note_sent(expect.iter().map(|(one, _)| one.statements()).sum(), cx);
+        let mut answers = Vec::new();
+        for (expect, owner) in expect {
+            answers.extend(at_once.answers(&expect));
+            self.answers.expect(expect, owner);
+        }
+        for answer in answers {
+            self.on_answer(&answer, out, cx);
+        }
+    }
+}
+
+impl AtOnce {
+    /// Of a statement that begins a transaction, and does nothing else.
+    fn begun(statement: &Statement) -> Option<Self> {
+        let tag = begins(statement)?;
+        let status = Status::InTransaction;
+        Some(Self { tag, status })
+    }
+
+    fn answers(self, expect: &Expect) -> Vec<Frame> {
+        let framed = |write: fn(&mut BytesMut)| {
+            let mut bytes = BytesMut::new();
+            write(&mut bytes);
+            vec![Frame(bytes.freeze())]
+        };
+        let ready = || {
+            let mut bytes = BytesMut::new();
+            server::ready_for_query(&mut bytes, self.status);
+            Frame(bytes.freeze())
+        };
+        match expect {
+            Expect::Query { .. } => vec![completed(self.tag), ready()],
+            Expect::Execute { .. } => vec![completed(self.tag)],
+            Expect::Sync => vec![ready()],
+            Expect::Parse => framed(server::parse_complete),
+            Expect::Bind => framed(server::bind_complete),
+            Expect::Describe(_) => framed(server::no_data),
+            Expect::Close => framed(server::close_complete),
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Plan {
+    /// Has what was sent last answered at once.
+    pub(super) fn answer_at_once(&mut self, at_once: AtOnce) {
+        if let Some(Step::Send { bytes, expect }) = self.steps.pop_back() {
+            self.steps.push_back(Step::AtOnce {
+                bytes,
+                expect,
+                at_once,
+            });
+        }
+    }
+}
