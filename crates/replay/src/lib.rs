@@ -46,6 +46,7 @@ pub mod hold;
 mod host;
 pub mod inserts;
 pub mod inside;
+mod known;
 pub mod learned;
 pub mod looks;
 pub mod monitor;

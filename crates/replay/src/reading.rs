@@ -2,6 +2,8 @@
 
 use hindcast_wire::sql::{self, Dialect, Kind, Statement};
 
+use crate::known::Known;
+
 /// Functions that read a clock or a sequence.
 const DRAWING: [&str; 16] = [
     "now",
@@ -28,6 +30,13 @@ const WRITING: [&str; 4] = ["insert", "update", "delete", "merge"];
 /// Whether a statement does nothing but read: it locks nothing, draws from no sequence and reads no
 /// clock, as far as its text tells.
 pub fn only_reads(statement: &Statement) -> bool {
+    thread_local! {
+        static KNOWN: Known = Known::default();
+    }
+    KNOWN.with(|known| known.or_find(statement, does_only_read))
+}
+
+fn does_only_read(statement: &Statement) -> bool {
     let text = statement.fingerprint.text.to_ascii_lowercase();
     // Whole words: columns are named `updated_timestamp` and `is_known`.
     let mut words = text

@@ -5,6 +5,8 @@ use std::sync::LazyLock;
 use hindcast_wire::sql::{Kind, Statement};
 use regex::Regex;
 
+use crate::known::Known;
+
 /// What may stand in front of a bracket and is no function.
 const WORDS: [&str; 23] = [
     "all", "and", "any", "array", "as", "by", "case", "else", "exists", "filter", "from", "in",
@@ -81,6 +83,13 @@ const FUNCTIONS: [&str; 61] = [
 /// the question whether the server is there, what the catalog says. It is sent when a connection is
 /// opened, or taken from a pool or given back, so in another request the next time.
 pub fn sets_up(statement: &Statement) -> bool {
+    thread_local! {
+        static KNOWN: Known = Known::default();
+    }
+    KNOWN.with(|known| known.or_find(statement, is_set_up))
+}
+
+fn is_set_up(statement: &Statement) -> bool {
     static CALLED: LazyLock<Regex> = LazyLock::new(|| regex(r#"([\w.$"]+)\s*\("#));
     // What is read: `FROM a, b` and `JOIN c`.
     static NAMED: LazyLock<Regex> = LazyLock::new(|| {

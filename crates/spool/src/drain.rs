@@ -20,6 +20,8 @@ use crate::taker::{Program, Records, SpoolError, Taker};
 const PAUSE: Duration = Duration::from_millis(20);
 /// And if a ring was this full, in percent: there is no pause.
 const MUCH: u64 = 10;
+/// And if it was this full, there is no time to make small what is taken.
+const TOO_MUCH: u64 = 40;
 
 /// The recorder's end of all rings.
 #[derive(Debug)]
@@ -219,7 +221,9 @@ impl Ring {
             return Ok(true);
         };
         scratch.clear();
-        taken.fill = taken.fill.max(consumer.fill());
+        let fill = consumer.fill();
+        taken.fill = taken.fill.max(fill);
+        to.hurry(fill >= TOO_MUCH);
         let result = consumer.take(|at, told| told.encode(at, scratch));
         if !scratch.is_empty() {
             to.told(self.number, Records::of(scratch))?;

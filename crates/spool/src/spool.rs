@@ -3,7 +3,7 @@
 //! ```text
 //!   drain ──▶ Writer ──▶ │ file │ file │ fi… ──▶ Reader, some time later
 //!   file      chunk │ chunk │ …         one with a name begins with a header: see [`files`]
-//!   chunk     length u32 │ that of the blocks u32 │ number u64 │ blocks, compressed and sealed
+//!   chunk     length u32 │ that of the blocks u32 │ number u64 │ blocks, compressed or not, and sealed
 //!   block     length of the contents u32 │ ring u32 │ kind u32 │ contents
 //! ```
 //!
@@ -145,6 +145,7 @@ fn begin(files: Files, limit: u64, key: &Key) -> Result<(Writer, Reader), SpoolE
         pending: Vec::new(),
         sealed: Vec::new(),
         seal: Seal::new(key)?,
+        in_a_hurry: false,
         refused: false,
         shared: Arc::clone(&shared),
     };
@@ -228,6 +229,8 @@ struct Writing {
     /// A chunk on its way to the file.
     sealed: Vec<u8>,
     seal: Seal,
+    /// Whoever tells will have no room soon.
+    in_a_hurry: bool,
     /// The disk did not take them the last time.
     refused: bool,
     shared: Arc<Shared>,
@@ -275,7 +278,8 @@ impl Writing {
         if self.pending.is_empty() {
             return;
         }
-        self.seal.close(&self.pending, &mut self.sealed);
+        self.seal
+            .close(&self.pending, self.in_a_hurry, &mut self.sealed);
         if let Err(error) = self.file.write_all_at(&self.sealed, self.length) {
             if !std::mem::replace(&mut self.refused, true) {
                 let folder = self.files.folder().display();
@@ -347,6 +351,10 @@ impl Taker for Writer {
     fn told(&mut self, ring: u32, records: Records<'_>) -> Result<(), SpoolError> {
         self.locked().block(ring, TOLD, records.bytes());
         Ok(())
+    }
+
+    fn hurry(&mut self, is_behind: bool) {
+        self.locked().in_a_hurry = is_behind;
     }
 
     fn garbled(&mut self, ring: u32) -> Result<(), SpoolError> {

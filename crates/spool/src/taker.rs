@@ -16,6 +16,11 @@ pub trait Taker {
     /// What a ring told since the last time.
     fn told(&mut self, ring: u32, records: Records<'_>) -> Result<(), SpoolError>;
 
+    /// Whether rings fill up, so that what is told now had better be taken quickly.
+    fn hurry(&mut self, is_behind: bool) {
+        let _ = is_behind;
+    }
+
     /// A ring holds nonsense: of what it would still have told nothing is known.
     fn garbled(&mut self, ring: u32) -> Result<(), SpoolError>;
 

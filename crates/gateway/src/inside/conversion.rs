@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use hindcast_spool::{Entry, Fill, Meter, Reader, SpoolError};
 
 use super::Converter;
+use super::rights::give_way;
 
 /// Between two looks at a spool to which nothing is written.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -148,19 +149,6 @@ fn processor_time() -> Duration {
         time
     };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-/// The calling thread runs only where a processor has nothing else to do, and so do those that it
-/// starts.
-pub fn give_way() {
-    // SAFETY: all zeroes is what the structure is to hold; zero is the calling thread.
-    let done = unsafe {
-        let parameters: libc::sched_param = std::mem::zeroed();
-        libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters)
-    };
-    if done != 0 {
-        tracing::debug!("the priority of the recorder's thread stays as it is");
-    }
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ mod http1;
 mod merge;
 mod outbound;
 mod readings;
+mod rights;
 mod sessions;
 mod stream;
 mod streams;
@@ -49,11 +50,11 @@ use crate::redact::Redactor;
 pub use again::{AnswerReader, Answered, CgiProtocol};
 use calls::Calls;
 use conversion::Conversion;
-pub use conversion::give_way;
 pub use gates::{Gates, address_of, redirect, socket_folder, system_address};
 use host::{Claims, Counters, Host};
 pub use host::{Numbers, Seen};
 use readings::Readings;
+pub use rights::give_way;
 pub use sessions::{Session, Sessions};
 
 /// What the environment of a recorded service has.
@@ -130,6 +131,7 @@ impl Inside {
         let counters = Arc::clone(&converter.streams.host.counters);
         let stopped = Arc::clone(&stop);
         let drain = thread("hindcast-drain", &witness, move || {
+            rights::go_first();
             // However it ends.
             let mut spool = Closes(spool);
             drain.run(&mut spool.0, &stopped)?;

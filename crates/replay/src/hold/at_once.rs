@@ -38,6 +38,9 @@ pub(super) struct Kept {
     kept: u32,
     /// How often the server will say that it is ready, of which its client has heard.
     unanswered: u32,
+    /// What a client hears with what it is told next: it has sent more already, and waits for the
+    /// answer to that.
+    said: BytesMut,
 }
 
 impl Kept {
@@ -53,6 +56,14 @@ impl Kept {
     fn keep(&mut self, bytes: &[u8]) {
         self.bytes.put_slice(bytes);
         self.kept += 1;
+    }
+
+    /// Goes in front of what a client is told.
+    pub fn say(&mut self, out: &mut Wires) {
+        if !self.said.is_empty() && !out.to_client.is_empty() {
+            let rest = std::mem::replace(&mut out.to_client, self.said.split());
+            out.to_client.unsplit(rest);
+        }
     }
 
     /// Whether this is an answer that its client has had.
@@ -137,8 +148,12 @@ impl Holder {
             answers.extend(at_once.answers(&expect));
             self.answers.expect(expect, owner);
         }
+        let says_nothing = out.to_client.is_empty();
         for answer in answers {
             self.on_answer(&answer, out, cx);
+        }
+        if says_nothing && !self.queue.is_empty() {
+            self.kept.said.unsplit(out.to_client.split());
         }
     }
 }

@@ -265,7 +265,7 @@ impl Holder {
                 Err(_) => return Next::Close,
             }
         }
-        self.advance(out, cx)
+        self.go_on(out, cx)
     }
 
     pub fn on_permission(&mut self, out: &mut Wires, cx: &mut impl Context) -> Next {
@@ -281,7 +281,7 @@ impl Holder {
             }
             _ => {}
         }
-        self.advance(out, cx)
+        self.go_on(out, cx)
     }
 
     /// Bytes from the server.
@@ -299,7 +299,7 @@ impl Holder {
                 Err(_) => return Next::Close,
             }
         }
-        self.advance(out, cx)
+        self.go_on(out, cx)
     }
 
     /// The client or the server has closed its connection.
@@ -565,6 +565,12 @@ impl Holder {
     }
 
     // ---- carrying out -----------------------------------------------------------------------
+
+    fn go_on(&mut self, out: &mut Wires, cx: &mut impl Context) -> Next {
+        let next = self.advance(out, cx);
+        self.kept.say(out);
+        next
+    }
 
     fn advance(&mut self, out: &mut Wires, cx: &mut impl Context) -> Next {
         loop {

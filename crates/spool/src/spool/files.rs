@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::taker::SpoolError;
 
 const MAGIC: &[u8; 8] = b"HNDCSPOL";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEADER: u64 = 16;
 const KEY: &str = "key";
 const PROGRESS: &str = "progress";

@@ -88,23 +88,19 @@ impl Seal {
         })
     }
 
-    /// Makes a chunk of blocks.
-    pub fn close(&mut self, blocks: &[u8], chunk: &mut Vec<u8>) {
+    /// Makes a chunk of blocks. What does not get smaller, or is in a hurry, stays as it is.
+    pub fn close(&mut self, blocks: &[u8], in_a_hurry: bool, chunk: &mut Vec<u8>) {
         let number = self.next;
         // Never the same again, even if this chunk is not written.
         self.next += 1;
         chunk.clear();
-        chunk.resize(
-            CHUNK_HEAD + zstd::zstd_safe::compress_bound(blocks.len()),
-            0,
-        );
-        let compressed = self
-            .compressor
-            .compress_to_buffer(blocks, &mut chunk[CHUNK_HEAD..]);
-        let compressed = compressed.expect("there is room for whatever blocks become");
-        chunk.truncate(CHUNK_HEAD + compressed);
+        chunk.resize(CHUNK_HEAD, 0);
+        if in_a_hurry || !self.compress(blocks, chunk) {
+            chunk.truncate(CHUNK_HEAD);
+            chunk.extend_from_slice(blocks);
+        }
         let head = Head {
-            length: (compressed + AES_256_GCM.tag_len()) as u32,
+            length: (chunk.len() - CHUNK_HEAD + AES_256_GCM.tag_len()) as u32,
             blocks: blocks.len() as u32,
             number,
         };
@@ -118,16 +114,32 @@ impl Seal {
         chunk.extend_from_slice(tag.as_ref());
     }
 
+    /// Puts blocks behind the head of a chunk. False if they did not get smaller.
+    fn compress(&mut self, blocks: &[u8], chunk: &mut Vec<u8>) -> bool {
+        let most = zstd::zstd_safe::compress_bound(blocks.len());
+        chunk.resize(CHUNK_HEAD + most, 0);
+        let into = &mut chunk[CHUNK_HEAD..];
+        let compressed = self.compressor.compress_to_buffer(blocks, into);
+        let compressed = compressed.expect("there is room for whatever blocks become");
+        chunk.truncate(CHUNK_HEAD + compressed);
+        compressed < blocks.len()
+    }
+
     /// Gives the blocks; `None`: this is not what was written.
     pub fn open(&mut self, head: &Head, sealed: &mut [u8], blocks: &mut Vec<u8>) -> Option<()> {
         let aad = Aad::from(head.encode());
         let opened = self.key.open_in_place(nonce(head.number), aad, sealed);
-        let compressed = opened.ok()?;
+        let opened = opened.ok()?;
+        if opened.len() == head.blocks as usize {
+            blocks.clear();
+            blocks.extend_from_slice(opened);
+            return Some(());
+        }
         // Nobody else wrote this number: no more memory is taken than was once.
         blocks.resize(head.blocks as usize, 0);
         let length = self
             .decompressor
-            .decompress_to_buffer(compressed, &mut blocks[..]);
+            .decompress_to_buffer(opened, &mut blocks[..]);
         (length.ok()? == blocks.len()).then_some(())
     }
 }

@@ -218,6 +218,24 @@ fn what_repeats_takes_little_room_and_the_limit_is_about_what_is_on_disk() {
 }
 
 #[test]
+fn who_is_in_a_hurry_takes_more_room_and_the_same_is_read() {
+    let mut spool = spooled(NO_LIMIT);
+    let text = vec![b'x'; 100_000];
+    let mut rooms = Vec::new();
+    for is_behind in [true, false] {
+        spool.writer.hurry(is_behind);
+        let before = spool.reader.meter().read().unread;
+        spool.told(&text);
+        spool.flush();
+        rooms.push(spool.reader.meter().read().unread - before);
+    }
+    assert!(rooms[0] > 300_000 && rooms[1] < 10_000, "{rooms:?}");
+    let read = spool.read().unwrap();
+    assert_eq!(read.len(), 8);
+    assert_eq!(read[..4], read[4..]);
+}
+
+#[test]
 fn what_is_left_can_be_read_again_by_who_has_the_key() {
     let key = Key::random().unwrap();
     let mut spool = lasting_one(NO_LIMIT, &key);
@@ -334,7 +352,7 @@ fn a_spool_of_another_version_is_refused() {
         file.write_all_at(&[byte], at).unwrap();
         let error = left(spool.folder.path(), &key).unwrap_err().to_string();
         assert!(error.contains(said), "{error}");
-        file.write_all_at(&[b"HNDCSPOL\x01\0\0\0\x01"[at as usize]], at)
+        file.write_all_at(&[b"HNDCSPOL\x02\0\0\0\x01"[at as usize]], at)
             .unwrap();
     }
 }

@@ -263,3 +263,40 @@ fn changed_code_that_only_reads_commits_itself() {
         "#]],
     );
 }
+
+#[test]
+fn a_client_that_has_sent_more_hears_of_both_together() {
+    check(
+        "@ pins reads-only
+         @ hold
+         > Q BEGIN {5} | P - SELECT a FROM t | B - - | D P - | E - | S
+         @ permit
+         > Q COMMIT
+         @ permit",
+        expect![[r#"
+            ! claim of request 5: Run(Tx(3))
+            ? snapshot of 3
+            » Q BEGIN
+            » P - SELECT a FROM t
+            » B - -
+            » D P -
+            » E -
+            » S
+            « C BEGIN
+            « Z T
+            « 1
+            « 2
+            « T a
+            ! 3 took its snapshot
+            « D x
+            « C SELECT 1
+            « Z T
+            ! 3 ran
+            ? commit of 3
+            ! in None
+            ! Run(Tx(3)) committed, shape 7877900d, digest 641466f1, 1 rows
+            « C COMMIT
+            « Z I
+        "#]],
+    );
+}
