@@ -3,7 +3,7 @@
 //! ```text
 //!   drain ──▶ Writer ──▶ │ file │ file │ fi… ──▶ Reader, some time later
 //!   file      chunk │ chunk │ …         one with a name begins with a header: see [`files`]
-//!   chunk     length u32 │ that of the blocks u32 │ number u64 │ blocks, compressed or not, and sealed
+//!   chunk     length u32 │ that of the blocks u32 │ number u64 │ blocks, small or not, and sealed
 //!   block     length of the contents u32 │ ring u32 │ kind u32 │ contents
 //! ```
 //!
