@@ -301,6 +301,9 @@ impl Session {
                 Next::Continue => {}
             }
             if self.holder.is_idle() {
+                // The next one may come late.
+                self.holder.send_kept(&mut wires);
+                stream.write_all(&wires.to_server.split()).await?;
                 return Ok(());
             }
             if stream.read_buf(&mut received).await? == 0 {

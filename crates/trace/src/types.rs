@@ -28,12 +28,14 @@ pub struct Request {
     /// variable of FastCGI or uwsgi that is no header is `:fastcgi:NAME` or `:uwsgi:NAME`. If the
     /// service itself decrypted the request, [`Request::ENCRYPTED`] is among them.
     pub headers: Vec<(String, Vec<u8>)>,
+    #[serde(with = "serde_bytes")]
     pub body: Vec<u8>,
     /// The `traceparent` that the caller sent, if any. Behind an ingress the service got ours.
     pub caller_traceparent: Option<String>,
     pub response: Response,
     /// What the service read from the wall clock while it worked on it, as
     /// `hindcast_taplog::pins::encode_readings` has it; the first from its arrival.
+    #[serde(with = "serde_bytes")]
     pub clock: Vec<u8>,
     pub secrets: Secrets,
     /// What the service asked of others than its database while it worked on it; before these, what
@@ -63,7 +65,7 @@ pub enum Secrets {
     #[default]
     None,
     /// As it came, for who has the key; see [`Sealer`](crate::Sealer).
-    Sealed(Vec<u8>),
+    Sealed(#[serde(with = "serde_bytes")] Vec<u8>),
     /// It is as it came. Never in a recording.
     Opened,
 }
@@ -90,7 +92,9 @@ pub struct Call {
     pub began: Micros,
     pub ended: Micros,
     /// As it was sent, and received. Empty: the other side spoke first.
+    #[serde(with = "serde_bytes")]
     pub sent: Vec<u8>,
+    #[serde(with = "serde_bytes")]
     pub received: Vec<u8>,
     /// The other side said nothing more on that connection.
     pub closed: bool,
@@ -116,6 +120,7 @@ pub enum Response {
         body_digest: Digest,
         body_bytes: u64,
         /// The body if it was no longer than the recorder's limit for keeping bodies.
+        #[serde(with = "serde_bytes")]
         body: Option<Vec<u8>>,
     },
     /// The client or the service went away before the response was complete, or not all of it was
@@ -178,9 +183,11 @@ pub struct Transaction {
     /// Sequence values that appeared in results, in order of appearance.
     pub sequence_values: Vec<SequenceValue>,
     /// Everything the server answered, if the transaction aborted: replay serves these bytes.
+    #[serde(with = "serde_bytes")]
     pub server_bytes: Option<Vec<u8>>,
     /// Everything the client sent, if the transaction is a ghost: replay sends these bytes.
     /// `Parse` messages of statements that were prepared earlier are put in front.
+    #[serde(with = "serde_bytes")]
     pub client_bytes: Option<Vec<u8>>,
     /// Under READ COMMITTED: what its statements saw, each that saw something else than the one
     /// before, the first one first. Empty where that is not known or there is one statement.

@@ -4,6 +4,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
+/// How many first letters are told apart.
+const LETTERS: usize = 32;
+
 /// One place where secrets are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rule {
@@ -115,6 +118,12 @@ fn is_separator(byte: u8) -> bool {
     matches!(byte, b'_' | b'-')
 }
 
+/// Letters that differ in nothing but their case are one. Others may be, too.
+fn first_letter(name: &str) -> usize {
+    let first = name.bytes().find(|byte| !is_separator(*byte));
+    usize::from(first.unwrap_or_default()) % LETTERS
+}
+
 fn length_bit(length: usize) -> u64 {
     1 << length.min(63)
 }
@@ -125,8 +134,9 @@ pub struct Rules {
     rules: Vec<(Rule, String)>,
     /// Those about fields by their names: every key of every JSON body is looked up.
     fields: HashMap<String, RuleNumber>,
-    /// The lengths of these names, a bit each; the last one stands for all longer ones.
-    lengths: u64,
+    /// By the first letter of these names: their lengths, a bit each; the last one stands for all
+    /// longer ones. Most keys are none of them, which shows without looking them up.
+    lengths: [u64; LETTERS],
 }
 
 impl Rules {
@@ -170,7 +180,7 @@ impl Rules {
             if let Rule::Field(field) = &rule {
                 let number = RuleNumber(self.rules.len());
                 self.fields.insert(field.clone(), number);
-                self.lengths |= length_bit(field.len());
+                self.lengths[first_letter(field)] |= length_bit(field.len());
             }
             self.rules.push((rule, text.trim().to_owned()));
         }
@@ -204,8 +214,9 @@ impl Rules {
 
     pub(super) fn field(&self, name: &str) -> Option<RuleNumber> {
         let separators = name.bytes().filter(|byte| is_separator(*byte)).count();
+        let lengths = self.lengths[first_letter(name)];
         // Letters beyond ASCII may have another length as small ones.
-        let may_be = !name.is_ascii() || self.lengths & length_bit(name.len() - separators) != 0;
+        let may_be = !name.is_ascii() || lengths & length_bit(name.len() - separators) != 0;
         may_be.then(|| self.fields.get(&normal(name)).copied())?
     }
 

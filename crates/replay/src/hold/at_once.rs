@@ -14,12 +14,14 @@
 //!   SELECT …              by the server     COMMIT, BEGIN, SELECT …
 //! ```
 //!
+//! A transaction that writes is begun as one that may, where its client's `BEGIN` was kept.
+//!
 //! A session that says nothing more has what was kept sent for it soon ([`Holder::send_kept`]):
 //! the server keeps its locks on tables until then.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use hindcast_wire::frame::Frame;
-use hindcast_wire::message::backend as server;
+use hindcast_wire::message::{backend as server, frontend as client};
 use hindcast_wire::sql::Statement;
 use hindcast_wire::{Status, Wires};
 
@@ -36,6 +38,8 @@ use crate::reading::{begins, only_commits};
 pub(super) struct Kept {
     bytes: BytesMut,
     kept: u32,
+    /// Where the last of it is, if that is a `BEGIN`.
+    begins_at: Option<usize>,
     /// How often the server will say that it is ready, of which its client has heard.
     unanswered: u32,
     /// What a client hears with what it is told next: it has sent more already, and waits for the
@@ -49,13 +53,25 @@ impl Kept {
         if self.kept > 0 {
             out.to_server.put_slice(&self.bytes.split());
             self.unanswered += std::mem::take(&mut self.kept);
+            self.begins_at = None;
         }
         &mut out.to_server
     }
 
-    fn keep(&mut self, bytes: &[u8]) {
+    fn keep(&mut self, bytes: &[u8], begins: bool) {
+        self.begins_at = begins.then_some(self.bytes.len());
         self.bytes.put_slice(bytes);
         self.kept += 1;
+    }
+
+    /// Whether the transaction is begun by this text in the place of the client's.
+    pub fn begins_as(&mut self, text: &str) -> bool {
+        let Some(at) = self.begins_at else {
+            return false;
+        };
+        self.bytes.truncate(at);
+        client::query(&mut self.bytes, text.as_bytes());
+        true
     }
 
     /// Goes in front of what a client is told.
@@ -141,7 +157,8 @@ impl Holder {
         out: &mut Wires,
         cx: &mut impl Context,
     ) {
-        self.kept.keep(bytes);
+        let begins = at_once.status == Status::InTransaction;
+        self.kept.keep(bytes, begins);
         self.note_sent(expect.iter().map(|(one, _)| one.statements()).sum(), cx);
         let mut answers = Vec::new();
         for (expect, owner) in expect {

@@ -736,6 +736,11 @@ impl Holder {
         out: &mut Wires,
         cx: &mut impl Context,
     ) -> Result<(), Unplanned> {
+        if let Own::ReadWrite(isolation) = own
+            && self.kept.begins_as(Own::Begin(isolation).text())
+        {
+            return Ok(());
+        }
         let settings = match own {
             Own::Snapshot(tx) if self.options.pinned => Some(cx.pins(tx)?.settings(0)),
             Own::PinAgain(tx, from) if self.options.pinned => Some(cx.pins(tx)?.settings(from)),

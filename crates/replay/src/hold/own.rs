@@ -69,6 +69,10 @@ static SET_PINS: LazyLock<String> = LazyLock::new(|| {
 });
 
 impl Own {
+    pub fn text(&self) -> &'static str {
+        self.statement().1
+    }
+
     /// Name and text of the prepared statement. SERIALIZABLE is replayed as REPEATABLE READ: what
     /// would have failed is served from the recording, and the rest must not fail for other reasons
     /// than it had.

@@ -174,8 +174,7 @@ fn what_may_do_something_is_sent() {
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write*]
+            » Q BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE
             » [snapshot*]
             » Q UPDATE t SET a = 1
             ! 3 took its snapshot

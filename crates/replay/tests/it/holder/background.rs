@@ -122,8 +122,7 @@ fn a_ghost_that_the_service_does_runs_with_the_recorded_values() {
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write*]
+            » Q BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE
             » [snapshot*]
             » P - SELECT id FROM job FOR UPDATE SKIP LOCKED
             » B - -
@@ -181,8 +180,7 @@ fn a_ghost_that_the_service_does_otherwise_is_undone_and_given_back() {
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write*]
+            » Q BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE
             » [snapshot*]
             » Q INSERT INTO t VALUES (1)
             ! 3 took its snapshot

@@ -57,8 +57,7 @@ fn a_batch_that_ends_one_transaction_and_begins_another() {
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write*]
+            » Q BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE
             » [snapshot*]
             » P - SELECT a FROM t
             » B - -
@@ -200,8 +199,7 @@ fn what_follows_a_failure_in_a_transaction_is_not_held() {
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write*]
+            » Q BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE
             » [snapshot*]
             » P - INSERT INTO one VALUES (1)
             » B - -

@@ -16,8 +16,7 @@ fn a_call_is_a_statement_of_its_transaction() {
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write*]
+            » Q BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE
             » [snapshot*]
             » F 957
             ! 3 took its snapshot
@@ -79,7 +78,7 @@ fn a_call_by_itself_gets_a_transaction_whose_commit_is_held() {
 #[test]
 fn a_statement_of_ours_stays_prepared_where_it_fails() {
     check(
-        "@ fail ISOLATION 25001 too late
+        "@ fail set_config 25001 too late
          > Q BEGIN {5}
          > Q SELECT a FROM t
          > Q ROLLBACK
@@ -91,8 +90,7 @@ fn a_statement_of_ours_stays_prepared_where_it_fails() {
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write*]
+            » Q BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE
             » [snapshot*]
             » Q SELECT a FROM t
             « T a
@@ -107,8 +105,7 @@ fn a_statement_of_ours_stays_prepared_where_it_fails() {
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write]
+            » Q BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE
             » [snapshot]
             » Q SELECT a FROM t
             ! 3 took its snapshot

@@ -19,8 +19,7 @@ fn a_statement_that_waited_goes_on_with_what_it_saw_before() {
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write_rc*]
+            » Q BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
             » [snapshot*]
             » P - SELECT a FROM t
             » B - -
@@ -180,8 +179,7 @@ fn a_query_that_waited_for_a_lock_asks_for_it() {
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write_rc*]
+            » Q BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
             » [snapshot*]
             » P s SELECT a FROM t WHERE a = $1 
             » H

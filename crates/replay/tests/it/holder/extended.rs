@@ -514,8 +514,7 @@ fn a_snapshot_whose_statement_does_not_come_is_not_waited_for() {
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
             ! 3 took its snapshot
-            » Q BEGIN
-            » [write_rc*]
+            » Q BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
             » [snapshot*]
             ? look 0 of 3
             » P - SELECT a FROM t
@@ -555,8 +554,7 @@ fn under_read_committed_later_statements_are_held_before_they_are_bound() {
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write_rc*]
+            » Q BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
             » [snapshot*]
             » P - SELECT a FROM t
             » B - -

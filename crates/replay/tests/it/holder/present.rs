@@ -20,8 +20,7 @@ fn a_read_that_sees_the_present_leaves_what_it_was_to_see_to_the_next_statement(
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write_rc*]
+            » Q BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
             » [snapshot*]
             » P - SELECT a FROM t
             » B - -
@@ -56,8 +55,7 @@ fn a_read_that_sees_the_present_leaves_what_it_was_to_see_to_the_next_statement(
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write_rc*]
+            » Q BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
             » [snapshot*]
             » P - SELECT a FROM t
             » B - -
@@ -91,8 +89,7 @@ fn a_read_that_sees_the_present_leaves_what_it_was_to_see_to_the_next_statement(
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write_rc*]
+            » Q BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
             » [snapshot*]
             » Q SELECT a FROM t
             ! 3 took its snapshot
@@ -133,8 +130,7 @@ fn a_read_that_sees_the_present_leaves_what_it_was_to_see_to_the_next_statement(
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write_rc*]
+            » Q BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
             » [snapshot*]
             » P - SELECT a FROM t
             » B - -

@@ -189,8 +189,7 @@ fn a_session_that_goes_away_in_a_transaction_has_lost_it() {
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write*]
+            » Q BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE
             » [snapshot*]
             » Q SELECT a FROM t
             ! 3 took its snapshot
@@ -358,8 +357,7 @@ fn a_try_for_a_lock_that_was_in_vain_is_so_again() {
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write*]
+            » Q BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE
             » [snapshot*]
             » Q SELECT a FROM t
             ! 3 took its snapshot
@@ -421,8 +419,7 @@ fn an_insert_waits_for_those_that_drew_before_it() {
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write*]
+            » Q BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE
             » [snapshot]
             ? insert of 3 by statement 1
             » P - INSERT INTO t (a) VALUES (2)
@@ -569,8 +566,7 @@ fn a_savepoint_behind_which_values_were_drawn() {
         « Z T
         ! claim of request none: Run(Tx(3))
         ? snapshot of 3
-        » Q BEGIN
-        » [write*]
+        » Q BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE
         » [snapshot     0.25 0.5 0.75*]
         » Q INSERT INTO t VALUES (random())
         ! 3 took its snapshot
@@ -666,8 +662,7 @@ fn a_session_whose_recording_cannot_be_read_is_closed() {
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write*]
+            » Q BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE
             » [snapshot*]
             » Q SELECT a FROM t
             ! 3 took its snapshot
@@ -725,8 +720,7 @@ fn what_locks_first_has_its_snapshot_before_it_waits_for_its_turn() {
             ? snapshot of 3
             ! 3 ran
             ! 3 took its snapshot
-            » Q BEGIN
-            » [write_rc*]
+            » Q BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
             » [snapshot*]
             ? lock of 3 by statement 1
             » Q SELECT pg_advisory_xact_lock(1)

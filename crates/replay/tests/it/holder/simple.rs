@@ -181,8 +181,7 @@ fn read_committed_stays_read_committed() {
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write_rc*]
+            » Q BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
             » [snapshot*]
             » Q UPDATE t SET a = 1
             ! 3 took its snapshot
@@ -223,8 +222,7 @@ fn a_transaction_that_is_rolled_back_did_not_commit() {
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write*]
+            » Q BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE
             » [snapshot*]
             » Q INSERT INTO t VALUES (1)
             ! 3 took its snapshot
@@ -252,8 +250,7 @@ fn commit_of_a_failed_transaction_is_not_held_and_is_a_rollback() {
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write*]
+            » Q BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE
             » [snapshot*]
             » Q INSERT INTO t VALUES (1)
             ! 3 took its snapshot
@@ -383,8 +380,7 @@ fn a_prepared_transaction_is_held_like_a_commit() {
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write*]
+            » Q BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE
             » [snapshot*]
             » Q INSERT INTO t VALUES (1)
             ! 3 took its snapshot
@@ -485,8 +481,7 @@ fn a_text_may_end_in_the_middle_of_a_transaction() {
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write]
+            » Q BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE
             » [snapshot]
             » Q SELECT a FROM t
             ! 3 took its snapshot
@@ -575,8 +570,7 @@ fn an_advisory_lock_is_held_and_reported() {
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write*]
+            » Q BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE
             » [snapshot*]
             » Q SELECT a FROM t
             ! 3 took its snapshot
@@ -742,8 +736,7 @@ fn under_read_committed_looks_go_on_behind_a_statement_that_failed() {
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write_rc*]
+            » Q BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
             » [snapshot*]
             » Q SELECT a FROM t
             ! 3 took its snapshot

@@ -33,8 +33,7 @@ fn before_a_statement_of_its_own() {
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write*]
+            » Q BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE
             » [snapshot*]
             » Q INSERT INTO t VALUES (1)
             ! 3 took its snapshot
@@ -139,8 +138,7 @@ fn after_a_failure() {
             « Z T
             ! claim of request none: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write*]
+            » Q BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE
             » [snapshot*]
             » Q INSERT INTO broken VALUES (1)
             ! 3 took its snapshot

@@ -69,8 +69,7 @@ fn of_a_transaction_the_commit_is_kept() {
             « Z T
             ! claim of request 5: Run(Tx(3))
             ? snapshot of 3
-            » Q BEGIN
-            » [write*]
+            » Q BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE
             » [snapshot*]
             » Q UPDATE t SET a = 1
             ! 3 took its snapshot
