@@ -185,6 +185,8 @@ note_utility(PlannedStmt *statement, ProcessUtilityContext context)
 			transaction_prepared(ENDED_COMMIT_PREPARED, transaction->gid);
 		else if (transaction->kind == TRANS_STMT_ROLLBACK_PREPARED)
 			transaction_prepared(ENDED_ROLLBACK_PREPARED, transaction->gid);
+		else if (transaction->kind == TRANS_STMT_ROLLBACK && clients && transaction_is_noted())
+			note_rollback();
 	}
 	if (IsAbortedTransactionBlockState() || !ActiveSnapshotSet())
 		return;

@@ -174,6 +174,7 @@ extern FullTransactionId full_xid(TransactionId xid);
 extern void note_snapshot(Snapshot snapshot, NotePlace place);
 extern void note_nested_snapshot(Snapshot snapshot);
 extern void note_recheck(void);
+extern void note_rollback(void);
 extern void note_failure(bool waited);
 extern RingPart notes(void);
 extern void forget_notes(void);

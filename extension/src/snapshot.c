@@ -221,6 +221,19 @@ note_recheck(void)
 	add_recheck();
 }
 
+/*
+ * A client rolls back. If the statement before waited, what can be seen by now is noted behind it:
+ * who rolls back has no place among the commits either.
+ */
+void
+note_rollback(void)
+{
+	if (last_recheck == NO_STATEMENT || last_recheck + 1 != transaction_statements() ||
+		IsolationUsesXactSnapshot() || IsInParallelMode())
+		return;
+	note_snapshot(GetLatestSnapshot(), PLACE_OWN);
+}
+
 /* Whether a statement failed because of what another transaction had done, seen or not. */
 static bool
 lost(int error, bool waited)

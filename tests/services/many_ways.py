@@ -39,6 +39,11 @@ def lock(c, draw):
     return [seen, rows(c, "UPDATE account SET n = n + 1 WHERE id = %s RETURNING n", account)]
 
 
+def refuse(c, draw):
+    with c.transaction(force_rollback=True):
+        return rows(c, "SELECT n FROM account WHERE id = %s FOR UPDATE", (draw.choice(ACCOUNTS),))
+
+
 def lock_lowest(c, draw):
     lowest = rows(c, "SELECT id, n FROM account ORDER BY n, id LIMIT 1 FOR UPDATE")
     return [lowest, rows(c, "UPDATE account SET n = n + 2 WHERE id = %s RETURNING n", lowest[0][:1])]
@@ -157,11 +162,11 @@ def repeat(c, draw):
 
 
 WAYS = {way.__name__: way for way in [
-    transfer, lock, lock_lowest, lock_joined, condition, take, take_at_once, busy, turn, turn_tried, alone, upsert, forget, get_or_create, count, move, two,
+    transfer, lock, refuse, lock_lowest, lock_joined, condition, take, take_at_once, busy, turn, turn_tried, alone, upsert, forget, get_or_create, count, move, two,
     trigger, function, look, export, refresh, tell, repeat,
 ]}
 # These are statements of their own.
-SINGLE = {condition, take_at_once, upsert, forget, count, move, two, trigger, function, look, export, tell}
+SINGLE = {refuse, condition, take_at_once, upsert, forget, count, move, two, trigger, function, look, export, tell}
 
 
 def act(connection, way, seed):

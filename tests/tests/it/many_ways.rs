@@ -30,8 +30,9 @@ const SCHEMA: &str = "CREATE TABLE account (id int PRIMARY KEY, n numeric NOT NU
     END $$";
 
 /// Who gets in whose way does not depend on whether it comes again in the same moment.
-const ORDERED: [&str; 20] = [
+const ORDERED: [&str; 21] = [
     "lock",
+    "refuse",
     "lock_lowest",
     "lock_joined",
     "condition",
@@ -96,12 +97,21 @@ fn whoever_gets_in_anothers_way_does_so_again() {
 
 #[test]
 fn an_index_changes_nothing_in_who_gets_in_whose_way() {
-    let stage = recorded("ordered-ways", &ORDERED, 40);
+    an_index_changes_nothing(&recorded("ordered-ways", &ORDERED, 40));
+}
+
+/// What it waited for is not told by its end.
+#[test]
+fn who_rolls_back_what_it_waited_for_has_seen_the_same() {
+    an_index_changes_nothing(&recorded("refused-ways", &["lock", "refuse"], 30));
+}
+
+fn an_index_changes_nothing(stage: &Stage) {
     let index = stage.folder().join("index.sql");
     std::fs::write(&index, "CREATE INDEX ON entry (account, nth)").unwrap();
     let migrate = ["--migrate".to_owned(), index.display().to_string()];
     let service = repository("tests/services/many_ways.py");
-    let retro = retro_with(&stage, "", &service, &migrate);
+    let retro = retro_with(stage, "", &service, &migrate);
     let counts = &retro["counts"];
     assert_eq!(counts["responses_changed"], 0, "{retro:#}");
     assert_eq!(counts["let_go"], 0, "{retro:#}");
