@@ -1,6 +1,7 @@
 """A service of three processes with one listener, each of which keeps in its memory who came to it.
 
-    processes.py PORT     the database is in DATABASE_URL
+    processes.py PORT [deferred]     the database is in DATABASE_URL; nobody is told of a connection
+                                     before something was sent on it
 
 POST /NAME makes a row, and answers it: how often that one came to the process, and how many did.
 """
@@ -9,6 +10,7 @@ import http.server
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 
@@ -42,6 +44,8 @@ signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
 server = http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
 # All are woken by one connection, and who is late finds none.
 server.socket.setblocking(False)
+if "deferred" in sys.argv:
+    server.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 1)
 children = []
 for _ in range(PROCESSES):
     child = os.fork()

@@ -63,6 +63,7 @@ mod errno;
 #[cfg(target_arch = "x86_64")]
 mod go;
 mod hooks;
+mod ids;
 mod java;
 mod listeners;
 mod memory;

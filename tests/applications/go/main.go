@@ -123,7 +123,7 @@ func (s *server) list(w http.ResponseWriter, r *http.Request) {
 // Notes are numbered through, over all who write them.
 func (s *server) write(ctx context.Context, person int64, text string) (written note, err error) {
 	err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
-		written = note{ID: uuid.New(), Text: text, Changed: time.Now()}
+		written = note{ID: uuid.Must(uuid.NewV7()), Text: text, Changed: time.Now()}
 		insert := "INSERT INTO note (id, person, text, changed) VALUES ($1, $2, $3, $4) RETURNING number"
 		err := tx.QueryRow(ctx, insert, written.ID, person, text, written.Changed).Scan(&written.Number)
 		if err == nil {

@@ -1,5 +1,6 @@
-//! Every request writes rows with its own name, and shows what it draws and the time: hyper on
-//! tokio, with tokio-postgres. Nothing here knows of tracing.
+//! Every request writes rows with its own name, and shows what it draws, by itself and by the
+//! thread's generator, and the time: hyper on tokio, with tokio-postgres. Nothing here knows of
+//! tracing.
 //!
 //! ```text
 //!     marks PORT [one|threads]   the database is in DATABASE_URL; in one thread, or in one for
@@ -84,7 +85,9 @@ async fn answered(pool: Pool, request: Request<Incoming>) -> Result<String, Fail
         _ => by_the_pool(&pool, name.clone()).await?,
     }
     let time = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
-    Ok(format!("{name} {} {time}\n", drawn()))
+    // As short a number is not taken for an id.
+    let of_the_thread: u8 = rand::random();
+    Ok(format!("{name} {} {of_the_thread} {time}\n", drawn()))
 }
 
 fn drawn() -> u64 {

@@ -12,13 +12,25 @@ const ROUNDS: usize = 4;
 
 #[test]
 fn requests_come_in_a_replay_to_the_processes_that_they_came_to() {
-    let stage = Stage::new("inside-processes", SCHEMA);
+    come_to_the_same_process("inside-processes", "at-once");
+}
+
+/// Listeners of nginx, Apache, unicorn and fasthttp wait for data. A replay sends none before it
+/// knows which process has the connection.
+#[test]
+fn so_they_do_where_a_listener_waits_for_data() {
+    come_to_the_same_process("inside-processes-deferred", "deferred");
+}
+
+fn come_to_the_same_process(stage: &str, how: &str) {
+    let stage = Stage::new(stage, SCHEMA);
     let service = [
         inside::python(),
         repository("tests/services/processes.py")
             .display()
             .to_string(),
         stage.service_port.to_string(),
+        how.to_owned(),
     ];
     let recorder = inside::record(&stage, &service);
     for _ in 0..ROUNDS {

@@ -12,7 +12,7 @@ pub const COUNT: usize = 512;
 
 /// Those that are.
 pub static WANTED: [u8; COUNT] = {
-    const ALL: [c_long; 23] = [
+    const ALL: [c_long; 24] = [
         libc::SYS_read,
         libc::SYS_readv,
         libc::SYS_recvfrom,
@@ -30,6 +30,7 @@ pub static WANTED: [u8; COUNT] = {
         libc::SYS_accept4,
         libc::SYS_connect,
         libc::SYS_bind,
+        libc::SYS_setsockopt,
         libc::SYS_getsockname,
         libc::SYS_getpeername,
         libc::SYS_shutdown,
@@ -109,6 +110,9 @@ unsafe fn made(number: c_long, of: [usize; 6]) -> isize {
             libc::SYS_accept4 => descriptors::accept4(at, to.cast(), c as *mut _, d as c_int),
             libc::SYS_connect => descriptors::connect(at, to.cast(), c as u32),
             libc::SYS_bind => descriptors::bind(at, to.cast(), c as u32),
+            libc::SYS_setsockopt => {
+                descriptors::setsockopt(at, b as c_int, c as c_int, d as *const _, e as u32)
+            }
             libc::SYS_getsockname => descriptors::getsockname(at, to.cast(), c as *mut _),
             libc::SYS_getpeername => descriptors::getpeername(at, to.cast(), c as *mut _),
             libc::SYS_shutdown => descriptors::shutdown(at, b as c_int),

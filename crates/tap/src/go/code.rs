@@ -11,8 +11,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::image::{Function, Image, SYSCALL};
-use super::{entries, pools};
+use super::image::{Function, Image, SYSCALL, code};
+use super::{entries, ids, pools};
 use crate::memory::protect;
 
 const PAGE: usize = 4096;
@@ -27,6 +27,7 @@ pub struct Changes {
     random: Option<Moved>,
     /// What makes pools, with the code that comes before.
     pools: Vec<(Moved, Vec<u8>)>,
+    ids: Vec<ids::Change>,
 }
 
 /// A function whose beginning is moved.
@@ -60,6 +61,7 @@ impl Changes {
             pools: pools
                 .filter_map(|(at, before)| Some((Moved::at(at)?, before)))
                 .collect(),
+            ids: ids::of(image),
         })
     }
 
@@ -84,16 +86,10 @@ impl Changes {
             jumps.push((moved.at, near.put(before)?));
             near.moves(moved)?;
         }
+        jumps.extend(self.ids.iter().filter_map(|change| near.id(change)));
         let is_done = near.finish() && jumps.into_iter().all(|(at, near)| replace(at, near));
         is_done.then_some(())
     }
-}
-
-/// # Safety
-/// The program's code is there.
-unsafe fn code(at: usize, length: usize) -> &'static [u8] {
-    // SAFETY: as the caller promises.
-    unsafe { std::slice::from_raw_parts(at as *const u8, length) }
 }
 
 /// Where the runtime has which goroutine a thread runs, as a distance within what it has of a
@@ -236,6 +232,34 @@ impl Near {
         };
         self.jump((at + start.length) as *const ())?;
         Some(moved)
+    }
+
+    /// What a function that gives ids jumps to, and where.
+    fn id(&mut self, change: &ids::Change) -> Option<(usize, usize)> {
+        let gives = |gives: ids::Gives| {
+            // mov r11, …
+            [&[0x49, 0xc7, 0xc3][..], &(gives as u32).to_le_bytes()].concat()
+        };
+        match change {
+            ids::Change::Begins(at, what) => {
+                let moved = Moved::at(*at)?;
+                let called = self.put(&(entries::id_again as *const () as usize).to_le_bytes())?;
+                let begins = self.put(&gives(*what))?;
+                // call what is there; return, if it has said that it is done.
+                let behind = self.page.checked_add(self.used)?.checked_add(6)?;
+                let distance = called.wrapping_sub(behind) as i32;
+                self.put(&[&[0xff, 0x15][..], &distance.to_le_bytes()].concat())?;
+                self.put(&[0x72, 0x01, 0xc3])?;
+                self.moves(&moved)?;
+                Some((*at, begins))
+            }
+            ids::Change::Ends(end, what) => {
+                let ends = self.put(&end.before)?;
+                self.put(&gives(*what))?;
+                self.jump(entries::id_told as *const ())?;
+                Some((end.at, ends))
+            }
+        }
     }
 
     fn finish(&self) -> bool {

@@ -9,7 +9,7 @@ use std::arch::naked_asm;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{calls, clock, goroutines};
+use super::{calls, clock, goroutines, ids};
 use crate::{pins, turns, works};
 
 /// In what the runtime has of a thread, where the goroutine is that it runs.
@@ -228,5 +228,99 @@ pub unsafe extern "C" fn clock() {
         real = sym clock::REAL,
         measure = sym clock::measure,
         read = sym clock::read,
+    )
+}
+
+/// A function that gives an id begins, and is to give what is in `r11`. Where there is one it is
+/// given in its place, without an error, and the carry flag is clear. All arguments are kept.
+#[unsafe(naked)]
+pub unsafe extern "C" fn id_again() {
+    naked_asm!(
+        "push r10",
+        to_own_stack!(),
+        "push rax",
+        "push rbx",
+        "push rcx",
+        "push rdi",
+        "push rsi",
+        "push r8",
+        "push r9",
+        "push rdx",
+        "push r11",
+        // Room for the id, and one more word.
+        "sub rsp, 24",
+        "mov rdi, r14",
+        "mov rsi, rbp",
+        "mov rdx, rsp",
+        "call {again}",
+        "test al, al",
+        "je 2f",
+        "mov rax, [rsp]",
+        "mov rbx, [rsp + 8]",
+        "mov r11, [rsp + 24]",
+        "lea rsp, [r12 + 8]",
+        "xorps xmm15, xmm15",
+        "xor ecx, ecx",
+        "xor edi, edi",
+        "cmp r11, 12",
+        "jb 3f",
+        // Behind where this and the function return to.
+        "mov [rsp + 16], rax",
+        "je 4f",
+        "mov [rsp + 24], rbx",
+        "jmp 3f",
+        "4: mov [rsp + 24], ebx",
+        "3: clc",
+        "ret",
+        "2: add rsp, 32",
+        "pop rdx",
+        "pop r9",
+        "pop r8",
+        "pop rsi",
+        "pop rdi",
+        "pop rcx",
+        "pop rbx",
+        "pop rax",
+        "mov rsp, r12",
+        "pop r10",
+        "xorps xmm15, xmm15",
+        "stc",
+        "ret",
+        running = sym RUNNING,
+        again = sym ids::again,
+    )
+}
+
+/// A function that gives an id has given it, as is in `r11`, and its frame is gone.
+#[unsafe(naked)]
+pub unsafe extern "C" fn id_told() {
+    naked_asm!(
+        to_own_stack!(),
+        "push rax",
+        "push rbx",
+        "push rcx",
+        "push rdi",
+        "push rsi",
+        "push r8",
+        "push r9",
+        "push r11",
+        "mov rdi, r14",
+        "mov rsi, rbp",
+        "mov rdx, rsp",
+        "mov rcx, r12",
+        "call {told}",
+        "pop r11",
+        "pop r9",
+        "pop r8",
+        "pop rsi",
+        "pop rdi",
+        "pop rcx",
+        "pop rbx",
+        "pop rax",
+        "mov rsp, r12",
+        "xorps xmm15, xmm15",
+        "ret",
+        running = sym RUNNING,
+        told = sym ids::told,
     )
 }

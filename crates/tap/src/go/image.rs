@@ -176,12 +176,23 @@ impl Image {
         (0..self.count).filter_map(one).collect()
     }
 
-    /// Where it ends, too.
+    /// Where they end, too.
+    pub fn all_ranges<T>(&self, of: impl Fn(&[u8]) -> Option<T>) -> Vec<(Range<usize>, T)> {
+        let all = self.all(of).into_iter();
+        all.filter_map(|(start, found)| Some((start..self.end(start)?, found)))
+            .collect()
+    }
+
     pub fn range(&self, function: Function) -> Option<Range<usize>> {
-        let entry = self.entry(function)?;
-        let next = self.number_at(entry)?.checked_add(1)?;
         let start = self.address(function)?;
-        Some(start..self.text.checked_add(self.begins(next)? as usize)?)
+        Some(start..self.end(start)?)
+    }
+
+    /// Where the function ends that begins there.
+    fn end(&self, start: usize) -> Option<usize> {
+        let entry = u32::try_from(start.checked_sub(self.text)?).ok()?;
+        let next = self.number_at(entry)?.checked_add(1)?;
+        self.text.checked_add(self.begins(next)? as usize)
     }
 
     /// The entry of a function, and its name.
@@ -234,6 +245,13 @@ impl Image {
         }
         Some(low)
     }
+}
+
+/// # Safety
+/// The program's code is there.
+pub unsafe fn code(at: usize, length: usize) -> &'static [u8] {
+    // SAFETY: as the caller promises.
+    unsafe { std::slice::from_raw_parts(at as *const u8, length) }
 }
 
 /// The table and the code, as the program's file says; that part of it is not in memory.

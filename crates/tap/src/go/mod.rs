@@ -27,6 +27,7 @@ mod clock;
 mod code;
 mod entries;
 mod goroutines;
+mod ids;
 mod image;
 mod pools;
 

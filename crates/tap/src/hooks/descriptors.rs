@@ -142,6 +142,27 @@ pub unsafe extern "C" fn bind(socket: c_int, address: *const sockaddr, length: s
     unsafe { real!(fn bind(c_int, *const sockaddr, socklen_t) -> c_int)(socket, address, length) }
 }
 
+/// In a replay a connection is to be accepted before anything is sent on it: it is seen there which
+/// process has it. So a listener does not wait for data, whatever the service asks for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setsockopt(
+    socket: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    length: socklen_t,
+) -> c_int {
+    let defers = level == libc::IPPROTO_TCP && name == libc::TCP_DEFER_ACCEPT;
+    if defers && process::board().is_some_and(Board::replays) {
+        return 0;
+    }
+    // SAFETY: what the caller gave.
+    unsafe {
+        let real = real!(fn setsockopt(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int);
+        real(socket, level, name, value, length)
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getsockname(
     socket: c_int,

@@ -77,6 +77,16 @@ impl Program {
         Some(self.bias.wrapping_add(*begins as usize))
     }
 
+    /// Where the functions begin whose names end with this, but for a hash; one for each version
+    /// of what they are in.
+    pub fn functions_named(&self, ends: &[u8]) -> Vec<usize> {
+        let is = |name: &[u8]| without_hash(name).ends_with(ends);
+        let all = self.functions.iter();
+        all.filter(|(_, nth)| self.name(*nth).is_some_and(is))
+            .map(|(begins, _)| self.bias.wrapping_add(*begins as usize))
+            .collect()
+    }
+
     fn find_functions(&mut self) -> Option<()> {
         const FUNCTION: u8 = 2;
         let sections = Sections::of_program()?;

@@ -21,9 +21,13 @@
 //! Drivers as tokio-postgres have a task of their own for each connection, which writes what others
 //! hand to it: such a one works for whom it was woken by last ([`wakes`]), or who is about to hand
 //! it something ([`clients`]).
+//!
+//! What a thread's generator gives to code of a request is drawn for that ([`generators`]).
 
+mod changes;
 mod clients;
 mod frames;
+mod generators;
 mod kinds;
 mod steps;
 
@@ -74,7 +78,10 @@ pub unsafe fn begin(vectors: &Vectors) {
     // SAFETY: as the caller promises; tokio calls all of them with a task.
     if unsafe { constants.replace(&changes) } {
         // SAFETY: as the caller promises.
-        unsafe { clients::begin(&program) };
+        unsafe {
+            clients::begin(&program);
+            generators::begin(&program);
+        }
         frames::begin(program);
         SEEN.store(true, Ordering::Relaxed);
         // What makes them has been compiled into the program, each in its own way.
