@@ -4,13 +4,14 @@
 //! The client's messages are taken batch by batch: up to a `Sync`, a `Flush` or a `Query`. A batch
 //! is planned as a list of [`Step`]s (send this, ask that, wait for permission), which are taken
 //! one after the other. The next batch is planned when the server has answered everything. Clients
-//! that pipeline lose a little speed by that and see no difference.
+//! that pipeline lose a little speed by that and see no difference. What does nothing by itself is
+//! answered at once (`at_once`).
 //!
 //! ```text
 //!   recorded as     the client sends           the server gets
 //!   committed       SELECT … (autocommit)      the same, once rule A holds
 //!   committed       UPDATE … (autocommit)      A: BEGIN, snapshot, pins, UPDATE …   B: COMMIT
-//!   committed       BEGIN; …; COMMIT           BEGIN   A: READ WRITE, snapshot, pins …   B: COMMIT
+//!   committed       BEGIN; …; COMMIT           A: BEGIN … READ WRITE, snapshot, pins …   B: COMMIT
 //!   aborted         anything                   nothing, or ROLLBACK: answers are recorded bytes
 //!   (not recorded)  outside any request        the same, and ROLLBACK AND CHAIN before its COMMIT
 //! ```
