@@ -39,6 +39,12 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / TICK
 
 
+def tree(pid):
+    """A process and all that it has started."""
+    children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
+    return [pid] + [one for child in children for one in tree(int(child))]
+
+
 def middle(values, digits=2):
     """Median and range."""
     if len(values) == 1:

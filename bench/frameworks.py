@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 
-from common import PROGRAMS, ROOT, cpu_seconds, free_port, listens, middle, wait_for
+from common import PROGRAMS, ROOT, cpu_seconds, free_port, listens, middle, tree, wait_for
 from ddl import Server
 
 DATABASE = "rooms"
@@ -27,12 +27,6 @@ def parsed(name):
     lines = [line.split(" ", 2) for line in lines if line and not line.startswith("#")]
     at = lines.index(["---"])
     return lines[:at], lines[at + 1 :]
-
-
-def tree(pid):
-    """A process and all that it has started."""
-    children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
-    return [pid] + [one for child in children for one in tree(int(child))]
 
 
 class Service:

@@ -77,7 +77,7 @@ pub fn skips_locked(text: &str) -> bool {
 }
 
 /// What completes a statement that begins a transaction, and does nothing else: it cannot fail.
-pub fn begins(statement: &Statement) -> Option<&'static [u8]> {
+pub fn only_begins(statement: &Statement) -> Option<&'static [u8]> {
     const WORDS: [&str; 16] = [
         "begin",
         "start",

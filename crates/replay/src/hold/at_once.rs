@@ -31,7 +31,7 @@ use super::names::Batch;
 use super::plan::{AtOnce, Plan, Step};
 use super::transaction::{Kind, Open};
 use super::{Code, Context, Holder};
-use crate::reading::{begins, only_commits};
+use crate::reading::{only_begins, only_commits};
 
 /// What the server was not sent yet, and how much of it it has not answered.
 #[derive(Debug, Default)]
@@ -116,32 +116,28 @@ impl Holder {
         let [statement] = statements else {
             return None;
         };
-        let open = self
-            .transaction
-            .as_ref()
-            .filter(|_| !self.is_within_split())?;
-        let is_first = |open: &Open| open.statements() == 1 && plan.is_empty();
-        match self.status {
-            _ if open.kind != Kind::Explicit => None,
-            Status::Idle => AtOnce::begun(statement).filter(|_| is_first(open)),
-            Status::InTransaction => self.committed(statement, open),
-            Status::Failed => None,
+        let is_first = |open: &Open| open.kind == Kind::Explicit && open.statements() == 1;
+        let begins = self.status == Status::Idle && plan.is_empty();
+        match self.transaction.as_ref() {
+            _ if self.is_within_split() => None,
+            Some(open) if begins && is_first(open) => AtOnce::begun(statement),
+            _ => self.committed(statement),
         }
     }
 
     /// The same of a batch of the extended protocol.
     pub(super) fn batch_at_once(&self, batch: &Batch, statements: &[&Statement]) -> Option<AtOnce> {
-        let open = self.transaction.as_ref()?;
-        let [statement] = statements else {
-            return None;
-        };
-        let may = self.status == Status::InTransaction && batch.is_of_one_statement();
-        self.committed(statement, open).filter(|_| may)
+        match statements {
+            [only] if batch.is_only_about(only) => self.committed(only),
+            _ => None,
+        }
     }
 
-    fn committed(&self, statement: &Statement, open: &Open) -> Option<AtOnce> {
+    fn committed(&self, statement: &Statement) -> Option<AtOnce> {
+        let open = self.transaction.as_ref()?;
+        let is_open = self.status == Status::InTransaction && open.kind == Kind::Explicit;
         let is_recorded = self.options.code == Code::Recorded && open.run().is_some();
-        let may = is_recorded && open.reads_only && only_commits(statement);
+        let may = is_open && is_recorded && open.reads_only && only_commits(statement);
         may.then_some(AtOnce {
             tag: b"COMMIT",
             status: Status::Idle,
@@ -178,7 +174,7 @@ impl Holder {
 impl AtOnce {
     /// Of a statement that begins a transaction, and does nothing else.
     fn begun(statement: &Statement) -> Option<Self> {
-        let tag = begins(statement)?;
+        let tag = only_begins(statement)?;
         let status = Status::InTransaction;
         Some(Self { tag, status })
     }

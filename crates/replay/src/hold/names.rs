@@ -11,7 +11,7 @@ use hindcast_wire::message::frontend::{self as client, Formats, Target};
 use hindcast_wire::sql::{Script, Statement};
 use hindcast_wire::{each_value, values_of};
 
-use crate::reading::begins;
+use crate::reading::only_begins;
 
 /// A statement that the client prepared.
 #[derive(Debug)]
@@ -205,25 +205,19 @@ impl Batch {
     /// Whether all before this message begins a transaction, which works.
     pub fn only_begins_before(&self, at: usize) -> bool {
         let mut before = self.messages[..at].iter();
-        before.all(|one| one.statement().is_some_and(|it| begins(it).is_some()))
+        before.all(|one| one.statement().is_some_and(|it| only_begins(it).is_some()))
     }
 
-    /// Whether each of its messages but the last is about the one statement that it executes, and
-    /// answered by one message.
-    pub fn is_of_one_statement(&self) -> bool {
+    /// Whether each of its messages but the last is about this statement, and answered by one
+    /// message.
+    pub fn is_only_about(&self, statement: &Statement) -> bool {
         let (_, all) = self.messages.split_last().expect("the batch has its end");
-        let mut executed = all.iter().filter(|one| one.frame.tag() == client::EXECUTE);
-        let (one, more) = (
-            executed.next().and_then(Message::statement),
-            executed.next(),
-        );
-        let is_of_it = |message: &Message| {
-            let of_statement = message.frame.tag() == client::DESCRIBE
-                && message.frame.body().first() == Some(&b'S');
-            !of_statement
-                && message.statement().map(|it| &it.fingerprint) == one.map(|it| &it.fingerprint)
-        };
-        one.is_some() && more.is_none() && all.iter().all(is_of_it)
+        all.iter().all(|message| {
+            let describes = message.frame.tag() == client::DESCRIBE;
+            let parameters = describes && message.frame.body().first() == Some(&b'S');
+            let about = message.statement().map(|one| &one.fingerprint);
+            !parameters && about == Some(&statement.fingerprint)
+        })
     }
 
     /// Its messages from this one on.
