@@ -9,8 +9,11 @@ use crate::pgoutput::{Begin, Change, Commit, Relation, Truncate};
 use crate::status::{Control, LagMeter, Rate, Retention, State, now_micros};
 use crate::target::Target;
 
-/// How long the loop waits for the log before it looks at everything else.
-const TICK: Duration = Duration::from_millis(2);
+/// How long the loop waits for the log before it looks at everything else: while readers do not
+/// see all yet, while they do and it is not all durable, and while there is nothing to do.
+const TICK: Duration = Duration::from_millis(1);
+const FLUSH_TICK: Duration = Duration::from_millis(10);
+const IDLE_TICK: Duration = Duration::from_millis(200);
 /// How many messages go by at most until then, when the log comes without a pause.
 const MESSAGES_PER_TICK: u32 = 512;
 /// How often watchers get a new status.
@@ -197,7 +200,19 @@ struct Place {
     begun: Option<Begin>,
 }
 
-/// Hands over what comes within a tick.
+/// How long to wait for the log when nothing comes.
+fn patience<T: Target>(target: &T, place: Place) -> Duration {
+    let received = target.received();
+    if place.inside || target.visible() < received {
+        TICK
+    } else if target.durable() < received {
+        FLUSH_TICK
+    } else {
+        IDLE_TICK
+    }
+}
+
+/// Hands over what comes until it is time to look at everything else.
 fn take_in<L: Log, T: Target>(
     log: &mut L,
     target: &mut T,
@@ -206,7 +221,7 @@ fn take_in<L: Log, T: Target>(
     place: &mut Place,
     lag: &mut LagMeter,
 ) -> Result<(), FollowError<L::Error, T::Error>> {
-    let deadline = Instant::now() + TICK;
+    let mut deadline = Instant::now() + patience(target, *place);
     for _ in 0..MESSAGES_PER_TICK {
         if place.beyond {
             break;
@@ -214,6 +229,7 @@ fn take_in<L: Log, T: Target>(
         let Some(event) = log.next(deadline).map_err(FollowError::Log)? else {
             break;
         };
+        deadline = deadline.min(Instant::now() + TICK);
         match &event {
             Event::Begin(begin) => {
                 if until.is_some_and(|until| begin.final_lsn >= until) {

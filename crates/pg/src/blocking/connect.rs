@@ -38,9 +38,9 @@ fn attempt(
 ) -> Result<Connection, AttemptError> {
     let patience = url.connect_timeout;
     let deadline = Instant::now() + patience;
-    let transport = open(url, address, patience)?;
+    let opened = open(url, address, patience)?;
     let mut connection =
-        Connection::new(transport, url.clone(), address.clone()).map_err(AttemptError::Session)?;
+        Connection::new(opened, url.clone(), address.clone()).map_err(AttemptError::Session)?;
     connection
         .log_in(url, address, options, deadline)
         .map_err(|error| match error {
@@ -51,34 +51,55 @@ fn attempt(
 }
 
 /// A socket on which nothing but an agreement about encryption was said.
+pub(crate) struct Opened {
+    pub transport: Transport,
+    /// How long the network took for the first round trip; nothing on a Unix socket.
+    pub round_trip: Option<Duration>,
+}
+
 pub(crate) fn open(
     url: &DatabaseUrl,
     address: &Address,
     patience: Duration,
-) -> Result<Transport, AttemptError> {
+) -> Result<Opened, AttemptError> {
     let (host, port) = match address {
-        Address::Unix(path) => return Ok(Transport::Unix(UnixStream::connect(path)?)),
+        Address::Unix(path) => {
+            return Ok(Opened {
+                transport: Transport::Unix(UnixStream::connect(path)?),
+                round_trip: None,
+            });
+        }
         Address::Tcp { host, port } => (host, *port),
     };
-    let stream = connect_tcp(host, port, patience)?;
-    let Some(config) = client_config(url)? else {
-        return Ok(Transport::Tcp(stream));
+    let (stream, round_trip) = connect_tcp(host, port, patience)?;
+    let transport = match client_config(url)? {
+        None => Transport::Tcp(stream),
+        Some(config) => encrypt(stream, host, &config, url.ssl_mode)?,
     };
-    encrypt(stream, host, &config, url.ssl_mode)
+    Ok(Opened {
+        transport,
+        round_trip: Some(round_trip),
+    })
 }
 
-fn connect_tcp(host: &str, port: u16, patience: Duration) -> Result<TcpStream, AttemptError> {
+fn connect_tcp(
+    host: &str,
+    port: u16,
+    patience: Duration,
+) -> Result<(TcpStream, Duration), AttemptError> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     for address in (host, port).to_socket_addrs()? {
+        let began = Instant::now();
         match TcpStream::connect_timeout(&address, patience) {
             Ok(stream) => {
+                let round_trip = began.elapsed();
                 stream.set_nodelay(true)?;
                 // A peer that vanished without a word is noticed within two minutes.
                 let keepalive = socket2::TcpKeepalive::new()
                     .with_time(Duration::from_secs(30))
                     .with_interval(Duration::from_secs(10));
                 socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-                return Ok(stream);
+                return Ok((stream, round_trip));
             }
             Err(error) => last = error,
         }

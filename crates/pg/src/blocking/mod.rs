@@ -27,6 +27,7 @@ use crate::error::{AttemptError, ConnectError, Error, ServerError};
 use crate::handshake::{ConnectOptions, Handshake, Session};
 use crate::rows::Rows;
 use crate::url::{Address, DatabaseUrl};
+use connect::Opened;
 use transport::{Transport, broken, remaining};
 
 /// What is written at once when a lot is written.
@@ -34,10 +35,14 @@ pub(crate) const WRITE_BYTES: usize = 64 * 1024;
 /// What is read at once.
 const READ_BYTES: usize = 256 * 1024;
 const HEADER: usize = 5;
+/// How long the rest of what has begun to come may take.
+const RECORD_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A session with a Postgres server. Dropping it ends the session.
 pub struct Connection {
     transport: Transport,
+    /// The network's when it was opened; nothing on a Unix socket.
+    round_trip: Option<Duration>,
     interrupter: Interrupter,
     url: DatabaseUrl,
     address: Address,
@@ -48,6 +53,8 @@ pub struct Connection {
     session: Session,
     status: u8,
     broken: bool,
+    /// How many bytes were read.
+    received: u64,
     /// What the socket's timeout is set to at the moment.
     patience: Option<Duration>,
 }
@@ -60,14 +67,15 @@ impl Connection {
         connect::connect(url, options)
     }
 
-    pub(crate) fn new(
-        transport: Transport,
-        url: DatabaseUrl,
-        address: Address,
-    ) -> Result<Self, Error> {
+    pub(crate) fn new(opened: Opened, url: DatabaseUrl, address: Address) -> Result<Self, Error> {
+        let Opened {
+            transport,
+            round_trip,
+        } = opened;
         Ok(Self {
             interrupter: transport.interrupter()?,
             transport,
+            round_trip,
             url,
             address,
             input: vec![0; READ_BYTES],
@@ -76,6 +84,7 @@ impl Connection {
             session: Session::default(),
             status: b'I',
             broken: false,
+            received: 0,
             patience: None,
         })
     }
@@ -107,6 +116,22 @@ impl Connection {
     /// Nothing more can be done with it.
     pub fn is_broken(&self) -> bool {
         self.broken
+    }
+
+    /// Lets no more than some bytes wait here before the server has to keep them, where the
+    /// network's round trip is shorter than `near`. Far away this would make it slow.
+    pub(crate) fn limit_waiting(&self, bytes: usize, near: Duration) -> Result<bool, Error> {
+        match self.round_trip {
+            Some(round_trip) if round_trip < near => {
+                self.transport.limit_waiting(bytes)?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    pub(crate) fn received(&self) -> u64 {
+        self.received
     }
 
     pub fn interrupter(&self) -> Interrupter {
@@ -332,14 +357,14 @@ impl Connection {
             return Err(self.gone());
         }
         self.make_room();
-        let patience = match deadline {
-            None => None,
-            Some(deadline) => match remaining(deadline) {
-                Some(left) => Some(left),
-                // Even then one look at what is there.
-                None => Some(Duration::from_micros(1)),
-            },
-        };
+        if let Some(deadline) = deadline
+            // Even when it has passed, one look at what is there.
+            && !self.transport.wait(remaining(deadline).unwrap_or_default())?
+        {
+            return Ok(remaining(deadline).is_some());
+        }
+        // There is something now, though perhaps less than a whole record of TLS.
+        let patience = deadline.map(|_| RECORD_PATIENCE);
         if patience != self.patience {
             self.transport.set_patience(patience)?;
             self.patience = patience;
@@ -349,6 +374,7 @@ impl Connection {
             Ok(Some(0)) => Err(self.fail(Error::Closed)),
             Ok(Some(count)) => {
                 self.unread.end += count;
+                self.received += count as u64;
                 Ok(true)
             }
             Ok(None) => match deadline {
@@ -410,7 +436,8 @@ pub struct CancelToken {
 
 impl CancelToken {
     pub fn cancel(&self) -> Result<(), AttemptError> {
-        let mut transport = connect::open(&self.url, &self.address, self.url.connect_timeout)?;
+        let opened = connect::open(&self.url, &self.address, self.url.connect_timeout)?;
+        let mut transport = opened.transport;
         let mut request = BytesMut::new();
         frontend::cancel_request(
             self.process.cast_signed(),

@@ -1,6 +1,6 @@
 //! A stream that goes both ways: the log one way, acknowledgements the other.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::BufMut;
 use postgres_protocol::message::frontend;
@@ -43,6 +43,17 @@ impl CopyBoth {
     /// Whether [`CopyBoth::read`] has something without waiting.
     pub fn buffered(&self) -> bool {
         self.connection.has_message()
+    }
+
+    /// How many bytes have been read since the session began.
+    pub fn received(&self) -> u64 {
+        self.connection.received()
+    }
+
+    /// Lets no more than some bytes wait here before the server has to keep them, where the
+    /// network's round trip is shorter than `near`: whether it is.
+    pub fn limit_waiting(&self, bytes: usize, near: Duration) -> Result<bool, Error> {
+        self.connection.limit_waiting(bytes, near)
     }
 
     /// Sends one message.

@@ -2,12 +2,16 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustls::{ClientConnection, StreamOwned};
+use socket2::SockRef;
 
 use crate::Error;
 
@@ -26,6 +30,40 @@ impl Transport {
             Transport::Tcp(stream) => stream.set_read_timeout(patience),
             Transport::Unix(stream) => stream.set_read_timeout(patience),
             Transport::Tls(stream) => stream.sock.set_read_timeout(patience),
+        }
+    }
+
+    /// The kernel takes no more than about twice as much from the peer before it is read.
+    pub fn limit_waiting(&self, bytes: usize) -> io::Result<()> {
+        match self {
+            Transport::Tcp(stream) => SockRef::from(stream).set_recv_buffer_size(bytes),
+            Transport::Tls(stream) => SockRef::from(&stream.sock).set_recv_buffer_size(bytes),
+            Transport::Unix(_) => Ok(()),
+        }
+    }
+
+    /// Waits until there is something to read, and no longer than this. A socket's own timeout goes
+    /// by the kernel's tick, which is several milliseconds.
+    pub fn wait(&mut self, patience: Duration) -> io::Result<bool> {
+        let socket = match self {
+            Transport::Tcp(stream) => TcpStream::as_fd(stream),
+            Transport::Unix(stream) => UnixStream::as_fd(stream),
+            Transport::Tls(stream) => {
+                let decrypted = stream.conn.process_new_packets();
+                if decrypted.is_ok_and(|state| state.plaintext_bytes_to_read() > 0) {
+                    return Ok(true);
+                }
+                stream.sock.as_fd()
+            }
+        };
+        let patience = Timespec::try_from(patience).map_err(io::Error::other)?;
+        match poll(
+            &mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)],
+            Some(&patience),
+        ) {
+            Ok(ready) => Ok(ready > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -125,5 +163,29 @@ pub(crate) fn broken(error: io::Error, interrupter: Option<&Interrupter>) -> Err
     match interrupter.is_some_and(Interrupter::was_used) {
         true => Error::Interrupted,
         false => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_is_waited_for_by_the_clock() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut transport = Transport::Unix(ours);
+        let patience = Duration::from_millis(1);
+        // The kernel's tick is four milliseconds or more where it is not one. Others run, too: the
+        // shortest wait counts.
+        let wait = |_| {
+            let began = Instant::now();
+            assert!(!transport.wait(patience).unwrap());
+            began.elapsed()
+        };
+        let shortest = (0..20).map(wait).min().unwrap();
+        assert!(shortest >= patience, "{shortest:?}");
+        assert!(shortest < Duration::from_millis(3), "{shortest:?}");
+        theirs.write_all(b"x").unwrap();
+        assert!(transport.wait(Duration::ZERO).unwrap());
     }
 }

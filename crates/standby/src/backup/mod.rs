@@ -103,14 +103,17 @@ pub struct Options {
     pub alone_until: Option<Lsn>,
 }
 
+/// How old the first transaction of an epoch is when it is cut, unless told otherwise.
+pub const EPOCH_INTERVAL: Duration = Duration::from_millis(2);
+
 impl Options {
-    /// One worker, and epochs that keep the backup a few tens of milliseconds behind.
+    /// One worker, and epochs that keep the backup a few milliseconds behind.
     pub fn new(slot: &str) -> Self {
         Self {
             slot: slot.to_owned(),
             granularity: Granularity::Row,
             workers: 1,
-            epoch_interval: Duration::from_millis(10),
+            epoch_interval: EPOCH_INTERVAL,
             epoch_rows_max: 20_000,
             epoch_bytes_max: 64 << 20,
             lock_timeout: Duration::from_secs(10),

@@ -4,6 +4,7 @@
 pub mod compared;
 mod end;
 pub mod error;
+mod pace;
 pub mod preflight;
 pub mod publication;
 mod row_filter;

@@ -14,6 +14,7 @@ use crate::mark;
 use crate::pgoutput::{Begin, Decoder, Malformed, Message, POSTGRES_EPOCH, Relation};
 use crate::source::end::EndOfWal;
 use crate::source::error::SourceError;
+use crate::source::pace::Pace;
 use crate::source::session::session;
 use crate::source::spill::{Playback, Spill, SpillError};
 use crate::status::{Retention, now_micros};
@@ -62,14 +63,10 @@ pub struct Stream {
     position: Acknowledgement,
     told: Acknowledgement,
     told_at: Instant,
-    /// When the socket was read last.
-    read_at: Instant,
+    pace: Pace,
     /// The primary wants an answer now.
     asked: bool,
 }
-
-/// The socket is read no more often.
-const READ_PAUSE: Duration = Duration::from_millis(1);
 
 struct Playing {
     playback: Playback,
@@ -103,6 +100,7 @@ impl Stream {
                 slot: slot.to_owned(),
                 source: error,
             })?;
+        let pace = Pace::of(&session).map_err(SourceError::Lost)?;
         let position = Acknowledgement {
             received: from,
             visible: from,
@@ -127,7 +125,7 @@ impl Stream {
             position,
             told: Acknowledgement::default(),
             told_at: Instant::now(),
-            read_at: Instant::now(),
+            pace,
             asked: false,
         })
     }
@@ -155,16 +153,6 @@ impl Stream {
 
     pub fn interrupter(&self) -> Interrupter {
         self.session.interrupter()
-    }
-
-    /// Waits until a millisecond has passed since the last read. A reader that takes each message
-    /// as it comes makes the primary send each by itself, which costs it more than decoding does;
-    /// on a machine that is busy the two also take turns on a core for each.
-    fn let_some_come(&mut self) {
-        if let Some(early) = READ_PAUSE.checked_sub(self.read_at.elapsed()) {
-            std::thread::sleep(early);
-        }
-        self.read_at = Instant::now();
     }
 
     /// The next event of a transaction that waited until it committed.
@@ -234,7 +222,7 @@ impl Log for Stream {
             return self.play().map(Some);
         }
         if !self.session.buffered() {
-            self.let_some_come();
+            self.pace.before_a_read(self.session.received());
         }
         let Some(body) = self.session.read(deadline).map_err(SourceError::Lost)? else {
             let since = self.silent_since.get_or_insert_with(Instant::now);

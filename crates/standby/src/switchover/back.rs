@@ -6,7 +6,7 @@
 use hindcast_pg::{Connection, DatabaseUrl, Lsn, quote_literal};
 
 use super::error::Cause;
-use crate::backup::schema;
+use crate::backup::{EPOCH_INTERVAL, schema};
 use crate::initial::{Identity, Side, rights, state};
 use crate::source::{Names, Primary, ReplicatedTable, TableFilter, preflight, publication, slot};
 use crate::status::Control;
@@ -127,7 +127,7 @@ pub(super) fn drain(
         to: to.clone(),
         granularity: Granularity::Row,
         epoch_rows: 20_000,
-        epoch_interval: std::time::Duration::from_millis(10),
+        epoch_interval: EPOCH_INTERVAL,
         schema: true,
         check: None,
     };
