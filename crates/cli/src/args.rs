@@ -24,8 +24,8 @@ pub use extension::{CheckArgs, ExtensionAction, InstallArgs};
 pub use protect::ProtectAction;
 pub use see::SeeArgs;
 pub use standby::{
-    DropArgs, FenceArgs, FollowArgs, Granularity, PromoteArgs, StandbyAction, StandbyArgs,
-    StatusArgs, SwitchoverArgs,
+    DropArgs, FenceArgs, FollowArgs, Granularity, PerDatabase, PromoteArgs, StandbyAction,
+    StandbyArgs, StatusArgs, SwitchoverArgs,
 };
 pub use web::{ExportArgs, WebArgs};
 

@@ -77,6 +77,12 @@ impl CliError {
         self
     }
 
+    /// Which of several databases it is about.
+    pub fn of(mut self, database: &str) -> Self {
+        self.message = format!("database {database}: {}", self.message);
+        self
+    }
+
     /// Lines that belong to the causes, indented.
     pub fn detail(mut self, what: &str, lines: &[String]) -> Self {
         if !lines.is_empty() {

@@ -81,17 +81,41 @@ fn number(value: f64) -> String {
     }
 }
 
-/// The text format of Prometheus, version 0.0.4.
-pub fn prometheus(status: &Status) -> String {
+/// The text format of Prometheus, version 0.0.4: of what is followed, with a label where it is one
+/// of several databases.
+pub fn prometheus(followed: &[(Option<String>, Status)]) -> String {
     let mut out = String::new();
-    put(METRICS, status, &mut out);
-    if let State::Copying(progress) = &status.state {
-        put(COPYING, progress, &mut out);
-    }
+    let all: Vec<_> = followed
+        .iter()
+        .map(|(of, status)| (label(of), status))
+        .collect();
+    put(METRICS, &all, &mut out);
+    let copying: Vec<_> = all
+        .into_iter()
+        .filter_map(|(label, status)| match &status.state {
+            State::Copying(progress) => Some((label, progress)),
+            _ => None,
+        })
+        .collect();
+    put(COPYING, &copying, &mut out);
     out
 }
 
-fn put<T>(metrics: &[Metric<T>], of: &T, out: &mut String) {
+fn label(database: &Option<String>) -> String {
+    let Some(database) = database else {
+        return String::new();
+    };
+    let escaped = database
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n");
+    format!("{{database=\"{escaped}\"}}")
+}
+
+fn put<T>(metrics: &[Metric<T>], followed: &[(String, &T)], out: &mut String) {
+    if followed.is_empty() {
+        return;
+    }
     for Metric {
         name,
         kind,
@@ -99,11 +123,14 @@ fn put<T>(metrics: &[Metric<T>], of: &T, out: &mut String) {
         value,
     } in metrics
     {
-        let value = number(value(of));
         let _ = write!(
             out,
-            "# HELP hindcast_standby_{name} {help}\n# TYPE hindcast_standby_{name} {kind}\nhindcast_standby_{name} {value}\n"
+            "# HELP hindcast_standby_{name} {help}\n# TYPE hindcast_standby_{name} {kind}\n"
         );
+        for (label, of) in followed {
+            let value = number(value(of));
+            let _ = writeln!(out, "hindcast_standby_{name}{label} {value}");
+        }
     }
 }
 
@@ -117,7 +144,7 @@ mod tests {
         status.lag.bytes = 42;
         status.retention.kept_bytes = Some(7);
         status.state = State::Copying(crate::status::CopyProgress::default());
-        let text = prometheus(&status);
+        let text = prometheus(&[(None, status)]);
         assert!(text.contains("\nhindcast_standby_lag_bytes 42\n"), "{text}");
         assert!(text.contains("hindcast_standby_copy_bytes_estimate"));
         assert!(
@@ -136,5 +163,27 @@ mod tests {
                 "{lines:?}"
             );
         }
+    }
+
+    #[test]
+    fn each_of_several_databases_has_a_label() {
+        let of = |database: &str, bytes| {
+            let mut status = Status::default();
+            status.lag.bytes = bytes;
+            (Some(database.to_owned()), status)
+        };
+        let text = prometheus(&[of("shop", 1), of("a\"b\\c", 2)]);
+        let lag: Vec<_> = text
+            .lines()
+            .filter(|line| line.contains("lag_bytes"))
+            .collect();
+        assert_eq!(
+            lag[2..],
+            [
+                r#"hindcast_standby_lag_bytes{database="shop"} 1"#,
+                r#"hindcast_standby_lag_bytes{database="a\"b\\c"} 2"#,
+            ]
+        );
+        assert_eq!(lag.len(), 4);
     }
 }

@@ -1,5 +1,6 @@
 //! Arguments of `hindcast standby`.
 
+use std::iter::once;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ pub enum StandbyAction {
     Drop(DropArgs),
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct FollowArgs {
     /// The primary: a database of a stock Postgres with wal_level = logical
     #[arg(long, value_name = "URL")]
@@ -44,8 +45,12 @@ pub struct FollowArgs {
     #[arg(long, value_name = "URL", required_unless_present = "memory")]
     pub to: Option<DatabaseUrl>,
     /// Follow into memory, in place of a backup; reads go to --serve
-    #[arg(long, requires = "serve", conflicts_with = "to")]
+    #[arg(long, requires = "serve", conflicts_with_all = ["to", "databases"])]
     pub memory: bool,
+    /// Databases in place of the one that the URLs name, each with a standby of its own that is called
+    /// NAME_DATABASE; may be given more than once
+    #[arg(long = "database", value_name = "DATABASE")]
+    pub databases: Vec<String>,
     /// Tells several standbys of one primary apart: slot and publication are called hindcast_NAME
     #[arg(long, value_name = "NAME", default_value = "standby")]
     pub name: String,
@@ -63,7 +68,7 @@ pub struct FollowArgs {
     #[arg(
         long,
         value_name = "MS",
-        default_value = "10",
+        default_value = "2",
         conflicts_with = "memory"
     )]
     pub epoch_ms: u64,
@@ -122,7 +127,7 @@ pub struct FollowArgs {
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<String>,
     /// End when everything up to here is visible and durable
-    #[arg(long, value_name = "LSN", value_parser = lsn)]
+    #[arg(long, value_name = "LSN", value_parser = lsn, conflicts_with = "databases")]
     pub until: Option<Lsn>,
     /// Print the status as JSON, one object a second
     #[arg(long)]
@@ -139,8 +144,122 @@ pub enum Granularity {
     Single,
 }
 
-#[derive(Args)]
+/// What can be done for several databases by one command.
+pub trait PerDatabase: Clone {
+    fn parts(&mut self) -> Parts<'_>;
+
+    /// The same for each database that was named, or as it is for the one in the URLs.
+    fn each(&self) -> Vec<(Option<String>, Self)> {
+        let mut args = self.clone();
+        let named = std::mem::take(args.parts().databases);
+        let of = |database: String| {
+            let mut args = args.clone();
+            let parts = args.parts();
+            for url in parts.urls {
+                *url = url.with_database(&database);
+            }
+            if let Some(name) = parts.name {
+                *name = standby_of(name, &database);
+            }
+            (Some(database), args)
+        };
+        match named.is_empty() {
+            true => vec![(None, args)],
+            false => named.into_iter().map(of).collect(),
+        }
+    }
+}
+
+/// What differs from one database to another.
+pub struct Parts<'a> {
+    databases: &'a mut Vec<String>,
+    urls: Vec<&'a mut DatabaseUrl>,
+    name: Option<&'a mut String>,
+}
+
+impl PerDatabase for FollowArgs {
+    fn parts(&mut self) -> Parts<'_> {
+        Parts {
+            databases: &mut self.databases,
+            urls: once(&mut self.from).chain(&mut self.to).collect(),
+            name: Some(&mut self.name),
+        }
+    }
+}
+
+impl PerDatabase for PromoteArgs {
+    fn parts(&mut self) -> Parts<'_> {
+        Parts {
+            databases: &mut self.databases,
+            urls: once(&mut self.to).chain(&mut self.from).collect(),
+            name: Some(&mut self.name),
+        }
+    }
+}
+
+impl PerDatabase for SwitchoverArgs {
+    fn parts(&mut self) -> Parts<'_> {
+        Parts {
+            databases: &mut self.databases,
+            urls: [&mut self.from, &mut self.to].into_iter().collect(),
+            name: Some(&mut self.name),
+        }
+    }
+}
+
+impl PerDatabase for FenceArgs {
+    fn parts(&mut self) -> Parts<'_> {
+        Parts {
+            databases: &mut self.databases,
+            urls: once(&mut self.from).collect(),
+            name: None,
+        }
+    }
+}
+
+impl PerDatabase for StatusArgs {
+    fn parts(&mut self) -> Parts<'_> {
+        Parts {
+            databases: &mut self.databases,
+            urls: once(&mut self.to).chain(&mut self.from).collect(),
+            name: Some(&mut self.name),
+        }
+    }
+}
+
+impl PerDatabase for DropArgs {
+    fn parts(&mut self) -> Parts<'_> {
+        Parts {
+            databases: &mut self.databases,
+            urls: once(&mut self.from).collect(),
+            name: Some(&mut self.name),
+        }
+    }
+}
+
+/// The name of one of several standbys, as slots can be called: lower-case letters, digits and
+/// underscores. A database whose name has others, or is long, is told apart by a digest of it.
+fn standby_of(name: &str, database: &str) -> String {
+    const LENGTH: usize = 24;
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    if database.chars().all(fits) && database.len() <= LENGTH {
+        return format!("{name}_{database}");
+    }
+    let lower = database.to_ascii_lowercase();
+    let kept: String = lower
+        .chars()
+        .filter(|&c| fits(c))
+        .take(LENGTH - 9)
+        .collect();
+    format!("{name}_{kept}_{:08x}", crc32fast::hash(database.as_bytes()))
+}
+
+#[derive(Args, Clone)]
 pub struct PromoteArgs {
+    /// Databases in place of the one that the URLs name, each with a standby of its own that is called
+    /// NAME_DATABASE; may be given more than once
+    #[arg(long = "database", value_name = "DATABASE")]
+    pub databases: Vec<String>,
     /// The backup
     #[arg(long, value_name = "URL")]
     pub to: DatabaseUrl,
@@ -160,8 +279,12 @@ pub struct PromoteArgs {
     pub json: bool,
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct SwitchoverArgs {
+    /// Databases in place of the one that the URLs name, each with a standby of its own that is called
+    /// NAME_DATABASE; may be given more than once
+    #[arg(long = "database", value_name = "DATABASE")]
+    pub databases: Vec<String>,
     /// The primary, which becomes the backup
     #[arg(long, value_name = "URL")]
     pub from: DatabaseUrl,
@@ -186,8 +309,12 @@ pub struct SwitchoverArgs {
     pub json: bool,
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct FenceArgs {
+    /// Databases in place of the one that the URLs name, each with a standby of its own that is called
+    /// NAME_DATABASE; may be given more than once
+    #[arg(long = "database", value_name = "DATABASE")]
+    pub databases: Vec<String>,
     /// The database
     #[arg(long, value_name = "URL")]
     pub from: DatabaseUrl,
@@ -196,8 +323,12 @@ pub struct FenceArgs {
     pub lift: bool,
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct StatusArgs {
+    /// Databases in place of the one that the URLs name, each with a standby of its own that is called
+    /// NAME_DATABASE; may be given more than once
+    #[arg(long = "database", value_name = "DATABASE")]
+    pub databases: Vec<String>,
     /// The backup
     #[arg(long, value_name = "URL")]
     pub to: DatabaseUrl,
@@ -210,8 +341,12 @@ pub struct StatusArgs {
     pub json: bool,
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct DropArgs {
+    /// Databases in place of the one that the URLs name, each with a standby of its own that is called
+    /// NAME_DATABASE; may be given more than once
+    #[arg(long = "database", value_name = "DATABASE")]
+    pub databases: Vec<String>,
     /// The primary
     #[arg(long, value_name = "URL")]
     pub from: DatabaseUrl,
@@ -308,8 +443,45 @@ mod tests {
                 "--to=postgres://b/d",
                 "--workers=0",
             ],
+            &[
+                "--from=postgres://p/d",
+                "--memory",
+                "--serve=:1",
+                "--database=d",
+            ],
         ] {
             assert!(standby(given).is_err(), "{given:?}");
         }
+    }
+
+    #[test]
+    fn each_database_has_urls_and_a_name_of_its_own() {
+        let several = standby(&[
+            "--from=postgres://p/postgres",
+            "--to=postgres://b/postgres",
+            "--database=shop",
+            "--database=Billing EU",
+        ]);
+        let each = several.unwrap().follow.unwrap().each();
+        let seen: Vec<_> = each
+            .iter()
+            .map(|(database, args)| {
+                let to = args.to.as_ref().unwrap().database();
+                assert_eq!(args.from.database(), to);
+                assert!(args.databases.is_empty());
+                (database.as_deref().unwrap(), to, args.name.as_str())
+            })
+            .collect();
+        let billing = "standby_billingeu_431d1bae";
+        assert_eq!(seen[0], ("shop", "shop".to_owned(), "standby_shop"));
+        assert_eq!(seen[1], ("Billing EU", "Billing EU".to_owned(), billing));
+        let one = standby(&["--from=postgres://p/d", "--to=postgres://b/e"]).unwrap();
+        let each = one.follow.unwrap().each();
+        assert_eq!(each.len(), 1);
+        assert_eq!(each[0].1.from.database(), "d");
+        assert_eq!(
+            (each[0].0.as_ref(), each[0].1.name.as_str()),
+            (None, "standby")
+        );
     }
 }

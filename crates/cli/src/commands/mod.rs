@@ -8,8 +8,6 @@ pub mod extension;
 pub mod key;
 mod launch;
 pub mod ls;
-mod metrics;
-mod notify;
 pub mod protect;
 pub mod prune;
 pub mod record;

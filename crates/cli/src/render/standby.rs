@@ -30,11 +30,21 @@ pub fn announce(args: &FollowArgs) {
     println!("Standby: {} → {to} (slot {slot})", shown(&args.from));
 }
 
+/// Of which of several databases the following is.
+pub fn heading(database: &str, as_json: bool) {
+    match as_json {
+        true => println!("{}", json!({ "database": database })),
+        false => println!("Database {database}:"),
+    }
+}
+
 /// Shows one status after the other.
 pub struct Shown {
     json: bool,
     /// In memory: nothing is left to go on from.
     memory: bool,
+    /// Which of several databases it is.
+    database: Option<String>,
     /// On a terminal the line is written over; elsewhere only what changed is worth a line.
     terminal: bool,
     /// The line that is to be written over, or what was said last.
@@ -48,11 +58,13 @@ pub struct Shown {
 const QUIET_SECONDS: u32 = 10;
 
 impl Shown {
-    pub fn new(json: bool, memory: bool) -> Self {
+    pub fn new(json: bool, memory: bool, database: Option<String>) -> Self {
         Self {
             json,
             memory,
-            terminal: std::io::stdout().is_terminal(),
+            // Lines of several databases would be written over each other.
+            terminal: database.is_none() && std::io::stdout().is_terminal(),
+            database,
             last: std::cell::RefCell::default(),
             notices: 0,
             quiet: QUIET_SECONDS,
@@ -62,11 +74,15 @@ impl Shown {
     pub fn show(&mut self, status: &Status) {
         for notice in status.notices.iter().skip(self.notices) {
             self.end_line();
-            eprintln!("Note: {notice}");
+            eprintln!("Note: {}{notice}", self.prefix());
         }
         self.notices = status.notices.len();
         if self.json {
-            println!("{}", as_json(status));
+            let mut object = as_json(status);
+            if let Some(database) = &self.database {
+                object["database"] = json!(database);
+            }
+            println!("{object}");
             return;
         }
         let line = line(status);
@@ -77,8 +93,14 @@ impl Shown {
             return;
         }
         if self.is_due(status, &line) {
-            println!("{line}");
+            println!("{}{line}", self.prefix());
         }
+    }
+
+    /// In front of what is said of one of several.
+    fn prefix(&self) -> String {
+        let database = self.database.as_ref();
+        database.map_or_else(String::new, |database| format!("{database}: "))
     }
 
     /// Whether a log should have this line.
@@ -110,6 +132,7 @@ impl Shown {
         if self.json {
             return;
         }
+        print!("{}", self.prefix());
         match ended {
             Ended::Stopped if self.memory => {
                 println!("Stopped. Nothing is left on the primary; the next start copies again.");
@@ -490,7 +513,7 @@ mod tests {
 
     #[test]
     fn a_log_has_a_line_for_each_change_of_state() {
-        let mut shown = Shown::new(false, false);
+        let mut shown = Shown::new(false, false, None);
         let mut said = |state: State, seconds: usize| {
             let status = Status {
                 state,

@@ -1,4 +1,4 @@
-//! `hindcast standby`
+//! Following, of one database or of several.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -8,20 +8,15 @@ use hindcast_memory::serve::Door;
 use hindcast_memory::{MemoryOptions, Mode, to_memory};
 use hindcast_pg::ServerIdentity;
 use hindcast_pg::scram::Verifier;
-use hindcast_standby::fence::{self, FenceError};
-use hindcast_standby::promote::{Missing, PromoteOptions};
 use hindcast_standby::run::{self, BackupOptions, Check, Ended, Granularity, Options};
 use hindcast_standby::source::TableFilter;
 use hindcast_standby::status::Control;
-use hindcast_standby::switchover::{self, SwitchoverError, SwitchoverOptions};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::{JoinError, JoinSet};
 
-use super::metrics;
 use super::notify::Supervisor;
-use crate::args::{
-    self, DropArgs, FenceArgs, FollowArgs, PromoteArgs, StandbyAction, StandbyArgs, StatusArgs,
-    SwitchoverArgs,
-};
+use super::{failed, metrics};
+use crate::args::{self, FollowArgs, PerDatabase};
 use crate::error::{CliError, Exit};
 use crate::render::standby as render;
 
@@ -30,20 +25,16 @@ const STATUS_EVERY: Duration = Duration::from_secs(1);
 /// What is said first when following ends with an error.
 const STOPPED: &str = "the standby stopped";
 
-pub async fn run(args: StandbyArgs) -> Result<Exit, CliError> {
-    match (args.action, args.follow) {
-        (None, Some(args)) => follow(args).await,
-        (Some(StandbyAction::Promote(args)), _) => blocking(move || promote(&args)).await,
-        (Some(StandbyAction::Switchover(args)), _) => blocking(move || switchover(&args)).await,
-        (Some(StandbyAction::Fence(args)), _) => blocking(move || fence(&args)).await,
-        (Some(StandbyAction::Status(args)), _) => blocking(move || status(&args)).await,
-        (Some(StandbyAction::Drop(args)), _) => blocking(move || drop_slot(&args)).await,
-        (None, None) => Err(CliError::usage("which primary, and which backup?")
-            .hint("hindcast standby --from postgres://primary/db --to postgres://backup/db")),
-    }
+/// A database that is followed.
+struct Followed {
+    /// If it was named, as those of several are.
+    database: Option<String>,
+    control: Control,
+    shown: render::Shown,
+    ended: bool,
 }
 
-async fn follow(args: FollowArgs) -> Result<Exit, CliError> {
+pub async fn follow(args: FollowArgs) -> Result<Exit, CliError> {
     let cannot_listen = |error| {
         CliError::because(
             "cannot listen for signals",
@@ -52,52 +43,110 @@ async fn follow(args: FollowArgs) -> Result<Exit, CliError> {
     };
     let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot_listen)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(cannot_listen)?;
-    let control = Control::default();
-    let _metrics = match &args.metrics {
-        Some(address) => Some(metrics::serve(address, control.clone()).await?),
-        None => None,
-    };
-
-    render::announce(&args);
+    let each = args.each();
+    let mut all = Vec::new();
+    let mut starts = Vec::new();
+    for (database, args) in each {
+        render::announce(&args);
+        all.push(Followed {
+            shown: render::Shown::new(args.json, args.memory, database.clone()),
+            database,
+            control: Control::default(),
+            ended: false,
+        });
+        starts.push(start(args)?);
+    }
+    if let Some(address) = &args.metrics {
+        let of = |one: &Followed| (one.database.clone(), one.control.clone());
+        metrics::serve(address, all.iter().map(of).collect()).await?;
+    }
     let mut supervisor = Supervisor::of_this_process();
     supervisor.ready();
     let mut ticks = tokio::time::interval(STATUS_EVERY);
     ticks.tick().await;
-    let mut shown = render::Shown::new(args.json, args.memory);
-    let work = {
-        let control = control.clone();
-        let start = start(args)?;
-        tokio::task::spawn_blocking(move || start(&control))
-    };
-    tokio::pin!(work);
+    let mut work = JoinSet::new();
+    for (number, start) in starts.into_iter().enumerate() {
+        let control = all[number].control.clone();
+        work.spawn(async move {
+            let ended = tokio::task::spawn_blocking(move || start(&control)).await;
+            (number, ended)
+        });
+    }
+    let mut first_error = None;
     loop {
         tokio::select! {
-            ended = &mut work => {
-                supervisor.stopping();
-                shown.show(&control.status());
-                return conclude(ended, &shown);
+            ended = work.join_next() => {
+                let Some(Ok((number, ended))) = ended else {
+                    return first_error.map_or(Ok(Exit::Success), Err);
+                };
+                if work.is_empty() {
+                    supervisor.stopping();
+                }
+                if let Err(error) = all[number].conclude(ended) {
+                    match work.is_empty() && first_error.is_none() {
+                        true => return Err(error),
+                        false => eprintln!("{error}"),
+                    }
+                    first_error.get_or_insert(error);
+                }
             }
-            _ = ticks.tick() => {
-                let status = control.status();
-                supervisor.show(&status, &render::line(&status), Instant::now());
-                shown.show(&status);
-            }
-            _ = interrupt.recv() => stop(&control),
-            _ = terminate.recv() => stop(&control),
+            _ = ticks.tick() => show(&mut all, &mut supervisor),
+            _ = interrupt.recv() => stop(&all),
+            _ = terminate.recv() => stop(&all),
         }
     }
 }
 
+fn show(all: &mut [Followed], supervisor: &mut Supervisor) {
+    let mut statuses = Vec::new();
+    let mut lines = Vec::new();
+    for one in all.iter_mut().filter(|one| !one.ended) {
+        let status = one.control.status();
+        one.shown.show(&status);
+        lines.push(match &one.database {
+            Some(database) => format!("{database}: {}", render::line(&status)),
+            None => render::line(&status),
+        });
+        statuses.push(status);
+    }
+    supervisor.show(&statuses, &lines.join("; "), Instant::now());
+}
+
 /// The first time in good order, the second time at once.
-fn stop(control: &Control) {
-    if control.is_stopping() {
+fn stop(all: &[Followed]) {
+    if all.iter().any(|one| one.control.is_stopping()) {
         eprintln!(
             "Stopped at once. What the backup has not committed is sent again at the next start."
         );
         std::process::exit(i32::from(Exit::Failed.code()));
     }
     eprintln!("Stopping: applying what was received. Once more to stop at once.");
-    control.stop();
+    for one in all {
+        one.control.stop();
+    }
+}
+
+impl Followed {
+    fn conclude(
+        &mut self,
+        ended: Result<Result<Ended, CliError>, JoinError>,
+    ) -> Result<(), CliError> {
+        self.ended = true;
+        self.shown.show(&self.control.status());
+        let ended = ended.unwrap_or_else(|panic| {
+            Err(CliError::because(STOPPED, &panic).hint(
+                "this is a defect of hindcast; what was not committed on the backup is sent again at the next start",
+            ))
+        });
+        match (ended, &self.database) {
+            (Ok(ended), _) => {
+                self.shown.conclude(ended);
+                Ok(())
+            }
+            (Err(error), Some(database)) => Err(error.of(database)),
+            (Err(error), None) => Err(error),
+        }
+    }
 }
 
 type Start = Box<dyn FnOnce(&Control) -> Result<Ended, CliError> + Send>;
@@ -205,119 +254,6 @@ fn identity((certificate, key): (PathBuf, PathBuf)) -> Result<ServerIdentity, Cl
         failed.exit = Exit::Usage;
         failed.hint("--serve-tls-cert and --serve-tls-key name files in PEM that belong together")
     })
-}
-
-fn conclude(
-    ended: Result<Result<Ended, CliError>, tokio::task::JoinError>,
-    shown: &render::Shown,
-) -> Result<Exit, CliError> {
-    match ended {
-        Ok(Ok(ended)) => {
-            shown.conclude(ended);
-            Ok(Exit::Success)
-        }
-        Ok(Err(error)) => Err(error),
-        Err(panic) => Err(CliError::because(STOPPED, &panic).hint(
-            "this is a defect of hindcast; what was not committed on the backup is sent again at the next start",
-        )),
-    }
-}
-
-fn failed(what: &str, error: &dyn std::error::Error, hint: Option<String>) -> CliError {
-    let failed = CliError::because(what, error);
-    match hint {
-        Some(hint) => failed.hint(hint),
-        None => failed,
-    }
-}
-
-fn promote(args: &PromoteArgs) -> Result<Exit, CliError> {
-    let options = PromoteOptions {
-        to: args.to.clone(),
-        from: args.from.clone(),
-        name: args.name.clone(),
-        wait: !args.no_wait,
-        check: args.check,
-        patience: PromoteOptions::PATIENCE,
-    };
-    let report = hindcast_standby::promote::promote(&options).map_err(|error| {
-        CliError::because("the backup was not promoted", &error).hint(error.hint())
-    })?;
-    render::promoted(&report, args.json);
-    Ok(match report.is_incomplete() {
-        true => Exit::Missing,
-        false => Exit::Success,
-    })
-}
-
-fn switchover(args: &SwitchoverArgs) -> Result<Exit, CliError> {
-    let options = SwitchoverOptions {
-        from: args.from.clone(),
-        to: args.to.clone(),
-        name: args.name.clone(),
-        check: !args.no_check,
-        back: !args.no_back,
-        patience: args.patience,
-    };
-    let failed = |error: SwitchoverError| {
-        let hint = error.hint();
-        let error = CliError::because(error.to_string(), &error.cause);
-        error.hint(hint)
-    };
-    if args.abort {
-        switchover::abort(&options).map_err(failed)?;
-        render::aborted(args.json);
-        return Ok(Exit::Success);
-    }
-    let mut step = |step| render::step(step, args.json);
-    let report = switchover::switchover(&options, &mut step).map_err(failed)?;
-    render::switched(&report, args);
-    Ok(match report.missing == Some(Missing::default()) {
-        true => Exit::Success,
-        false => Exit::Missing,
-    })
-}
-
-fn fence(args: &FenceArgs) -> Result<Exit, CliError> {
-    let failed = |error: FenceError| {
-        let hint = error.hint();
-        CliError::because("the database was not fenced", &error).hint(hint)
-    };
-    if args.lift {
-        fence::lift(&args.from).map_err(failed)?;
-        println!("New sessions may write. Those that are there read until they end.");
-        return Ok(Exit::Success);
-    }
-    let ended = fence::fence(&args.from, PromoteOptions::PATIENCE).map_err(failed)?;
-    println!("New sessions only read; {ended} that were there have ended.");
-    Ok(Exit::Success)
-}
-
-fn status(args: &StatusArgs) -> Result<Exit, CliError> {
-    let report = run::status(&args.to, args.from.as_ref(), &args.name)
-        .map_err(|error| failed("cannot tell", &error, error.hint()))?;
-    render::status(report.as_ref(), args.json);
-    Ok(Exit::Success)
-}
-
-fn drop_slot(args: &DropArgs) -> Result<Exit, CliError> {
-    let dropped = run::drop(&args.from, &args.name).map_err(|error| {
-        CliError::because("cannot remove slot and publication", &error).hint(error.hint())
-    })?;
-    match dropped.is_empty() {
-        true => println!("Nothing to remove: the primary has neither."),
-        false => println!("Removed from the primary: {}.", dropped.join(", ")),
-    }
-    Ok(Exit::Success)
-}
-
-/// The library blocks; the runtime's threads must not.
-async fn blocking(
-    work: impl FnOnce() -> Result<Exit, CliError> + Send + 'static,
-) -> Result<Exit, CliError> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .unwrap_or_else(|panic| Err(CliError::because("stopped", &panic)))
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ impl Supervisor {
     }
 
     /// To be called every second: what it does, and, as long as it moves, that it is alive.
-    pub fn show(&mut self, status: &Status, line: &str, now: Instant) {
+    pub fn show(&mut self, statuses: &[Status], line: &str, now: Instant) {
         if self.said != line {
             self.send(&format!("STATUS={line}"));
             line.clone_into(&mut self.said);
@@ -62,7 +62,11 @@ impl Supervisor {
             return;
         };
         let is_due = self.alive_at.is_none_or(|at| now >= at + patience / 4);
-        if is_due && is_alive(status, patience, now) {
+        if is_due
+            && statuses
+                .iter()
+                .all(|status| is_alive(status, patience, now))
+        {
             self.send("WATCHDOG=1");
             self.alive_at = Some(now);
         }
@@ -122,7 +126,8 @@ mod tests {
             ..Status::default()
         };
         let mut shown = |status: &Status, seconds| {
-            supervisor.show(status, "Following", start + Duration::from_secs(seconds));
+            let statuses = std::slice::from_ref(status);
+            supervisor.show(statuses, "Following", start + Duration::from_secs(seconds));
             said()
         };
         assert_eq!(shown(&status, 0), "STATUS=Following WATCHDOG=1");

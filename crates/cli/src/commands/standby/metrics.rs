@@ -1,6 +1,7 @@
 //! Metrics over HTTP, for Prometheus.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use hindcast_gateway::ListenAddress;
 use hindcast_standby::metrics::prometheus;
@@ -14,8 +15,11 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::error::CliError;
 
+/// What is followed: a database, where it was named, and its standby.
+type Followed = Arc<[(Option<String>, Control)]>;
+
 /// Answers `GET /metrics` until the runtime ends.
-pub async fn serve(address: &str, control: Control) -> Result<(), CliError> {
+pub async fn serve(address: &str, followed: Followed) -> Result<(), CliError> {
     let wrong = |error: &dyn std::fmt::Display| CliError::usage(format!("--metrics: {error}"));
     let (host, port) = match address.parse().map_err(|error: String| wrong(&error))? {
         ListenAddress::Tcp { host, port } => (host, port),
@@ -37,16 +41,16 @@ pub async fn serve(address: &str, control: Control) -> Result<(), CliError> {
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
                 continue;
             };
-            tokio::spawn(answer(stream, control.clone()));
+            tokio::spawn(answer(stream, Arc::clone(&followed)));
         }
     });
     Ok(())
 }
 
-async fn answer(stream: TcpStream, control: Control) {
+async fn answer(stream: TcpStream, followed: Followed) {
     let service = service_fn(move |request| {
-        let control = control.clone();
-        async move { Ok::<_, Infallible>(respond(&request, &control)) }
+        let followed = Arc::clone(&followed);
+        async move { Ok::<_, Infallible>(respond(&request, &followed)) }
     });
     // A scraper that hangs up early is none of our business.
     let _ = hyper::server::conn::http1::Builder::new()
@@ -54,9 +58,15 @@ async fn answer(stream: TcpStream, control: Control) {
         .await;
 }
 
-fn respond(request: &Request<Incoming>, control: &Control) -> Response<Full<Bytes>> {
+fn respond(request: &Request<Incoming>, followed: &Followed) -> Response<Full<Bytes>> {
     let (status, body) = match request.uri().path() {
-        "/metrics" | "/" => (StatusCode::OK, prometheus(&control.status())),
+        "/metrics" | "/" => {
+            let status = |(database, control): &(Option<String>, Control)| {
+                (database.clone(), control.status())
+            };
+            let statuses: Vec<_> = followed.iter().map(status).collect();
+            (StatusCode::OK, prometheus(&statuses))
+        }
         _ => (
             StatusCode::NOT_FOUND,
             "metrics are at /metrics\n".to_owned(),
