@@ -68,6 +68,7 @@ mod sides;
 mod standby;
 mod standby_check;
 mod standby_checker;
+mod standby_databases;
 mod standby_ddl;
 mod standby_drivers;
 mod standby_faults;

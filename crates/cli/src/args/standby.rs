@@ -47,7 +47,7 @@ pub struct FollowArgs {
     /// Follow into memory, in place of a backup; reads go to --serve
     #[arg(long, requires = "serve", conflicts_with_all = ["to", "databases"])]
     pub memory: bool,
-    /// Databases in place of the one that the URLs name, each with a standby of its own that is called
+    /// Databases in place of the one that the URLs name, each with a standby of its own, called
     /// NAME_DATABASE; may be given more than once
     #[arg(long = "database", value_name = "DATABASE")]
     pub databases: Vec<String>,
@@ -256,7 +256,7 @@ fn standby_of(name: &str, database: &str) -> String {
 
 #[derive(Args, Clone)]
 pub struct PromoteArgs {
-    /// Databases in place of the one that the URLs name, each with a standby of its own that is called
+    /// Databases in place of the one that the URLs name, each with a standby of its own, called
     /// NAME_DATABASE; may be given more than once
     #[arg(long = "database", value_name = "DATABASE")]
     pub databases: Vec<String>,
@@ -281,7 +281,7 @@ pub struct PromoteArgs {
 
 #[derive(Args, Clone)]
 pub struct SwitchoverArgs {
-    /// Databases in place of the one that the URLs name, each with a standby of its own that is called
+    /// Databases in place of the one that the URLs name, each with a standby of its own, called
     /// NAME_DATABASE; may be given more than once
     #[arg(long = "database", value_name = "DATABASE")]
     pub databases: Vec<String>,
@@ -311,7 +311,7 @@ pub struct SwitchoverArgs {
 
 #[derive(Args, Clone)]
 pub struct FenceArgs {
-    /// Databases in place of the one that the URLs name, each with a standby of its own that is called
+    /// Databases in place of the one that the URLs name, each with a standby of its own, called
     /// NAME_DATABASE; may be given more than once
     #[arg(long = "database", value_name = "DATABASE")]
     pub databases: Vec<String>,
@@ -325,7 +325,7 @@ pub struct FenceArgs {
 
 #[derive(Args, Clone)]
 pub struct StatusArgs {
-    /// Databases in place of the one that the URLs name, each with a standby of its own that is called
+    /// Databases in place of the one that the URLs name, each with a standby of its own, called
     /// NAME_DATABASE; may be given more than once
     #[arg(long = "database", value_name = "DATABASE")]
     pub databases: Vec<String>,
@@ -343,7 +343,7 @@ pub struct StatusArgs {
 
 #[derive(Args, Clone)]
 pub struct DropArgs {
-    /// Databases in place of the one that the URLs name, each with a standby of its own that is called
+    /// Databases in place of the one that the URLs name, each with a standby of its own, called
     /// NAME_DATABASE; may be given more than once
     #[arg(long = "database", value_name = "DATABASE")]
     pub databases: Vec<String>,

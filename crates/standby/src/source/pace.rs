@@ -2,8 +2,8 @@
 //!
 //! A walsender writes each message to its socket by itself. While there is room at the other end
 //! the kernel makes a packet of each, which costs the walsender more than decoding does; while
-//! there is none they gather and go together, sent by whoever makes room. So a reader that takes
-//! what comes as it comes makes the primary work twice as much as one that lets it wait a little.
+//! there is none they gather, and the reader that makes room has them sent together. So one that
+//! takes what comes as it comes makes the primary work twice as much as one that waits a little.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 const WAITING: usize = 64 * 1024;
 /// A longer round trip with so little under way would slow the log down.
 const NEAR: Duration = Duration::from_millis(1);
-/// So much in a millisecond, 8 MB/s, is much; [`RUN`] times in a row, and more is behind it. A primary
-/// that flushes what many commit at a time has as much now and then.
+/// So much in a millisecond, 8 MB/s, is much; [`RUN`] times in a row, and more is behind it. A
+/// primary that flushes what many commit at a time has as much now and then.
 const MUCH: u64 = 8 * 1024;
 const RUN: u32 = 4;
 /// With so much there was no room for more.
