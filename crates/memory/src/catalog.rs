@@ -23,7 +23,7 @@ pub struct Table {
     pub name: String,
     pub columns: Vec<Column>,
     /// Places of the primary key's columns, in the key's order; empty too if one of them is
-    /// generated, which the log does not have.
+    /// generated, which the log does not have. Rows without a key are told apart by a number.
     pub key: Vec<usize>,
     /// What tells rows apart in the log, as [`ReplicatedTable`] has it.
     pub identity: char,

@@ -25,7 +25,7 @@ const DRAIN_PATIENCE: Duration = Duration::from_secs(60);
 /// Why the log could not be applied to the store any further.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    #[error("{} cannot be kept in memory: a row needs a primary key there", tables.join(", "))]
+    #[error("{} cannot be kept in memory: the log names changed rows by all their values, and memory finds rows by a primary key", tables.join(", "))]
     NoKey { tables: Vec<String> },
     #[error("{} cannot be kept in memory: the log names rows there by another index than the primary key", tables.join(", "))]
     OtherIndex { tables: Vec<String> },
@@ -87,6 +87,10 @@ pub struct Memory {
     places: HashMap<u32, Vec<usize>>,
     /// Of the transaction under way.
     lsn: Lsn,
+    /// How many rows without a key there are, and how many with those of the transaction under way.
+    /// Such a row has its number for a key: it stays as it was inserted.
+    numbered: u64,
+    numbering: u64,
     key: Vec<u8>,
     old_key: Vec<u8>,
     received: Lsn,
@@ -97,7 +101,8 @@ pub struct Memory {
 
 impl Memory {
     /// # Errors
-    /// If a table has no primary key, or another index tells its rows apart in the log.
+    /// If a table whose rows change has no primary key, or another index tells its rows apart in
+    /// the log.
     pub fn new(
         store: Store,
         appender: Appender,
@@ -106,7 +111,7 @@ impl Memory {
         let tables = catalog.all();
         let keyless: Vec<String> = tables
             .iter()
-            .filter(|table| table.key.is_empty())
+            .filter(|table| table.key.is_empty() && table.identity != 'n')
             .map(|table| table.to_string())
             .collect();
         if !keyless.is_empty() {
@@ -132,6 +137,8 @@ impl Memory {
             catalog,
             places: HashMap::new(),
             lsn: Lsn(0),
+            numbered: 0,
+            numbering: 0,
             key: Vec::new(),
             old_key: Vec::new(),
             received: Lsn(0),
@@ -145,6 +152,7 @@ impl Memory {
     pub fn load(&mut self, table: &ReplicatedTable, row: &Fields) -> Result<(), MemoryError> {
         let known = known(&self.known, table.oid, table, self.lsn)?;
         self.key.clear();
+        number(known, &mut self.numbering, &mut self.key);
         known
             .encode_key(|place| row.get(place), &mut self.key)
             .map_err(|source| MemoryError::Key {
@@ -162,6 +170,7 @@ impl Memory {
     /// The copy is complete, and is the state at `at`.
     pub fn loaded(&mut self, at: Lsn, time: i64) -> Result<(), MemoryError> {
         self.received = at;
+        self.numbered = self.numbering;
         self.appender.commit(Mark { lsn: at.0, time });
         self.drain()
     }
@@ -186,6 +195,7 @@ impl Memory {
         let new_at = values(table, places, new);
         let old_at = old.map(|old| values(table, places, old));
         self.key.clear();
+        number(table, &mut self.numbering, &mut self.key);
         // A large part of a key that did not change is told with the old row only.
         let value = |place: usize| match (new_at[place], &old_at) {
             (Datum::Unchanged, Some(old)) => text(old[place]),
@@ -227,6 +237,14 @@ impl Memory {
             })?;
         self.appender.delete(table.id, &self.key);
         Ok(())
+    }
+}
+
+/// Begins the key of the next row of a table that has none.
+fn number(table: &Table, numbering: &mut u64, key: &mut Vec<u8>) {
+    if table.key.is_empty() {
+        key.extend_from_slice(&numbering.to_be_bytes());
+        *numbering += 1;
     }
 }
 
@@ -315,6 +333,8 @@ impl Target for Memory {
 
     fn begin(&mut self, begin: &Begin) -> Result<(), MemoryError> {
         self.lsn = begin.final_lsn;
+        // One that was cut off comes again, and its rows are those that are there.
+        self.numbering = self.numbered;
         Ok(())
     }
 
@@ -346,6 +366,7 @@ impl Target for Memory {
             time: commit.time,
         });
         self.received = commit.end_lsn;
+        self.numbered = self.numbering;
         self.status.transactions += 1;
         self.unflushed = true;
         Ok(())
@@ -404,5 +425,98 @@ impl Target for Memory {
             visible_commit_time: Some(self.store.visible().time),
             ..self.status.clone()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Bound;
+
+    use hindcast_standby::pgoutput::Column;
+    use hindcast_standby::source::TableColumn;
+
+    use super::*;
+
+    const OID: u32 = 16_384;
+
+    /// A table of one column, and no key.
+    fn history() -> (ReplicatedTable, Arc<Relation>) {
+        let table = ReplicatedTable {
+            oid: OID,
+            schema: "public".to_owned(),
+            name: "history".to_owned(),
+            columns: vec![TableColumn {
+                name: "what".to_owned(),
+                type_oid: 25,
+                type_name: "text".to_owned(),
+                collation: "C".to_owned(),
+            }],
+            primary_key: Vec::new(),
+            identity: 'n',
+            changed: 0,
+            rows_estimate: 0,
+            bytes: 0,
+            pages: 0,
+            shape: hindcast_standby::source::shape::Shape::default(),
+            rows: None,
+            root: None,
+        };
+        let relation = Relation {
+            id: OID,
+            schema: table.schema.clone(),
+            name: table.name.clone(),
+            identity: Identity::Default,
+            columns: vec![Column {
+                name: "what".to_owned(),
+                key: false,
+                type_oid: 25,
+                type_modifier: -1,
+            }],
+        };
+        (table, Arc::new(relation))
+    }
+
+    #[test]
+    fn a_transaction_that_was_cut_off_comes_again_and_counts_once() {
+        let (table, relation) = history();
+        let (store, appender) = hindcast_store::open(hindcast_store::Options::default());
+        let catalog = Arc::new(Catalog::new(&[table]));
+        let mut memory = Memory::new(store.clone(), appender, catalog).unwrap();
+        memory.loaded(Lsn(10), 0).unwrap();
+        memory.relation(&relation).unwrap();
+        let begin = |memory: &mut Memory, lsn| {
+            let begin = Begin {
+                final_lsn: Lsn(lsn),
+                time: 0,
+                xid: 1,
+            };
+            memory.begin(&begin).unwrap();
+        };
+        let insert = |memory: &mut Memory| {
+            let new = Tuple::from_raw(1, b"t\0\0\0\x01x").unwrap();
+            memory.change(&relation, &Change::Insert { new }).unwrap();
+        };
+        let commit = |memory: &mut Memory, lsn| {
+            let commit = Commit {
+                lsn: Lsn(lsn),
+                end_lsn: Lsn(lsn + 1),
+                time: 0,
+            };
+            memory.commit(&commit).unwrap();
+        };
+        begin(&mut memory, 20);
+        insert(&mut memory);
+        commit(&mut memory, 20);
+        begin(&mut memory, 30);
+        insert(&mut memory);
+        // The primary is lost, and found again.
+        begin(&mut memory, 30);
+        insert(&mut memory);
+        insert(&mut memory);
+        commit(&mut memory, 30);
+        memory.drain().unwrap();
+        let rows = store.snapshot();
+        let all = rows.scan(TableId(OID), Bound::Unbounded, Bound::Unbounded);
+        assert_eq!(all.count(), 3);
     }
 }

@@ -18,14 +18,17 @@ CREATE TABLE item (id int PRIMARY KEY, a text COLLATE "C", big text, n numeric(1
 ALTER TABLE item ALTER big SET STORAGE EXTERNAL;
 CREATE TABLE part (i bigint, k text COLLATE "C", big text, b bool, PRIMARY KEY (k, i));
 ALTER TABLE part ALTER big SET STORAGE EXTERNAL, REPLICA IDENTITY FULL;
+CREATE TABLE history (who text COLLATE "C", n int);
+INSERT INTO history SELECT 'w' || i % 3, i % 2 FROM generate_series(1, 10) i;
 CREATE FUNCTION large(seed int) RETURNS text LANGUAGE sql AS
   $$ SELECT string_agg(md5(seed::text || i), '') FROM generate_series(1, 100) i $$;
 INSERT INTO item SELECT i, 'a' || i, large(i), i / 8.0, now() FROM generate_series(1, 15) i;
 INSERT INTO part SELECT i, 'k' || i % 3, large(-i), i % 2 = 0 FROM generate_series(1, 15) i;
 "#;
 
-/// What is compared; the order of both is that of the keys' bytes.
-const STATES: [&str; 2] = ["item", "part"];
+/// What is compared, and by what it is ordered: the order is that of the bytes. The last has no key,
+/// and rows that are equal.
+const STATES: [(&str, &str); 3] = [("item", "id"), ("part", "k, i"), ("history", "who, n")];
 
 fn primary() -> Cluster {
     let options = Options::throw_away().set("wal_level", "logical");
@@ -66,10 +69,9 @@ fn wait(mut is_so: impl FnMut() -> bool) {
 }
 
 /// A table's rows, one a line.
-fn rows(connection: &mut Connection, table: &str, at: Option<&str>) -> String {
+fn rows(connection: &mut Connection, (table, order): (&str, &str), at: Option<&str>) -> String {
     let at = at.map_or(String::new(), |lsn| format!(" AS OF '{lsn}'"));
-    let key = if table == "item" { "id" } else { "k, i" };
-    let sql = format!("SELECT * FROM {table}{at} ORDER BY {key}");
+    let sql = format!("SELECT * FROM {table}{at} ORDER BY {order}");
     let rows = connection
         .query(&sql)
         .unwrap_or_else(|error| panic!("{sql}: {error}"));
@@ -98,7 +100,7 @@ impl Random {
 
     fn statement(&mut self) -> String {
         let (id, other, number) = (self.below(20), self.below(20), self.below(1000));
-        match self.below(12) {
+        match self.below(14) {
             0 | 1 => format!(
                 "INSERT INTO item VALUES ({id}, 'new {number}', large({number}), {number} / 8.0, now()) ON CONFLICT (id) DO UPDATE SET n = item.n + 1"
             ),
@@ -119,7 +121,11 @@ impl Random {
             10 => format!(
                 "SAVEPOINT s; DELETE FROM item WHERE id > {id}; UPDATE part SET big = NULL; ROLLBACK TO s"
             ),
-            _ if number < 150 => "TRUNCATE item, part".to_owned(),
+            11 | 12 => format!(
+                "INSERT INTO history SELECT 'w{}', i FROM generate_series(1, {id}) i",
+                other % 3
+            ),
+            _ if number < 150 => "TRUNCATE item, part, history".to_owned(),
             _ => format!(
                 "UPDATE item SET big = large({number}) WHERE id = {id}; DELETE FROM item WHERE id = {other}; INSERT INTO item (id) VALUES ({other})"
             ),
@@ -168,6 +174,16 @@ fn states_are_as_they_were(mode: Mode, seed: u64) {
         let lsn = lsn.first().unwrap().string(0);
         states.push((lsn, sql, STATES.map(|table| rows(&mut writer, table, None))));
     }
+    // A large transaction is cut off in its midst, and comes again from its beginning.
+    writer
+        .query("INSERT INTO history SELECT 'large', i FROM generate_series(1, 50000) i")
+        .unwrap();
+    for _ in 0..4 {
+        std::thread::sleep(Duration::from_millis(20));
+        writer
+            .query("SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
+            .unwrap();
+    }
     writer
         .query("INSERT INTO item (id) VALUES (1000000)")
         .unwrap();
@@ -181,10 +197,10 @@ fn states_are_as_they_were(mode: Mode, seed: u64) {
     let mut before = None;
     for (lsn, sql, wanted) in &states {
         for (table, wanted) in STATES.iter().zip(wanted) {
-            let found = rows(&mut reader, table, Some(lsn));
+            let found = rows(&mut reader, *table, Some(lsn));
             assert!(
                 found == *wanted,
-                "{table} at {lsn} after {sql}\nfound:\n{found}\nwanted:\n{wanted}"
+                "{table:?} at {lsn} after {sql}\nfound:\n{found}\nwanted:\n{wanted}"
             );
         }
         changed += usize::from(before.replace(wanted) != Some(wanted));
@@ -243,6 +259,15 @@ fn tables_whose_rows_are_not_named_by_their_primary_key_are_refused() {
     );
     let said = said(&error);
     for part in ["public.t", "another index", "REPLICA IDENTITY DEFAULT"] {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
+fn rows_that_change_and_have_no_key_are_refused() {
+    let error = refusal("CREATE TABLE t (a int, b int); ALTER TABLE t REPLICA IDENTITY FULL;");
+    let said = said(&error);
+    for part in ["public.t", "primary key", "--exclude-table"] {
         assert!(said.contains(part), "{said}");
     }
 }

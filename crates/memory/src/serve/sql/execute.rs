@@ -362,7 +362,7 @@ impl Path {
             encoded(table.columns[place].kind, &value, &mut prefix)?;
             fixed += 1;
         }
-        path.point = fixed == table.key.len();
+        path.point = fixed > 0 && fixed == table.key.len();
         if fixed > 0 {
             path.from = Limit::Included(prefix.clone());
             path.to = successor(&prefix).map_or(Limit::Unbounded, Limit::Excluded);

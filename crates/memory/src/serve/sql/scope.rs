@@ -158,11 +158,14 @@ impl Scope {
             .collect();
         let key: Option<Vec<Operand>> = key.into_iter().collect();
         self.tables[joined].key = key.filter(|key| !key.is_empty()).ok_or_else(|| {
-            SqlError::unsupported(format!(
-                "a join that does not give {}'s whole primary key ({})",
-                table.name,
-                columns.join(", ")
-            ))
+            SqlError::unsupported(match columns.is_empty() {
+                true => format!("a join to {}, which has no primary key", table.name),
+                false => format!(
+                    "a join that does not give {}'s whole primary key ({})",
+                    table.name,
+                    columns.join(", ")
+                ),
+            })
         })?;
         Ok(())
     }
