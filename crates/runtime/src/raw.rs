@@ -45,6 +45,43 @@ pub fn stack_pointer() -> usize {
     pointer
 }
 
+/// How far below a stub the runtime uses the stack, but for what happens now and then.
+const DEPTH: usize = 5120;
+/// Below the stack pointer a function may use so much without saying so.
+const RED_ZONE: usize = 128;
+
+/// Runs `body` in a frame of its own, and clears the stack that it has used.
+///
+/// The runtime does one thing in a recording and another in its replay, and what it leaves on the
+/// stack the program finds in variables that it does not initialise. A collector that takes what is
+/// there for addresses keeps other objects then. So this is around what both runs enter, and around
+/// nothing else.
+#[inline(always)]
+pub fn in_own_frame<R>(body: impl FnOnce() -> R) -> R {
+    #[inline(never)]
+    fn run<R>(body: impl FnOnce() -> R) -> R {
+        body()
+    }
+    let result = run(body);
+    // SAFETY: nothing below the red zone is in use, and the runtime was there a moment ago. The
+    // direction flag is clear by convention.
+    unsafe {
+        asm!(
+            "lea rdi, [rsp - {below}]",
+            "xor eax, eax",
+            "mov ecx, {words}",
+            "rep stosq",
+            below = const DEPTH + RED_ZONE,
+            words = const DEPTH / 8,
+            out("rdi") _,
+            out("rax") _,
+            out("rcx") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
 /// `syscall!(SYS_close, fd)`: a system call with as many arguments as given.
 #[macro_export]
 macro_rules! syscall {

@@ -59,6 +59,7 @@ fn exported(function: &Function, symbol: &str, body: TokenStream) -> TokenStream
 
 /// The function's own symbol, and its aliases, which call it.
 fn symbols(function: &Function, body: TokenStream) -> TokenStream {
+    let body = quote!(raw::in_own_frame(|| { #body }));
     let stub = exported(function, &function.name, body);
     let (name, arguments) = (code(&function.name), arguments(function));
     let aliases = function

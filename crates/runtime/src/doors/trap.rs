@@ -35,6 +35,11 @@ pub fn install() {
 const SYS_USER_DISPATCH: i32 = 2;
 
 extern "C" fn on_trap(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+    raw::in_own_frame(|| trapped(signal, info, context));
+}
+
+#[inline(always)]
+fn trapped(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
     // SAFETY: the kernel passes both.
     let (information, registers) = unsafe { (&*info, &mut (*context).uc_mcontext.gregs) };
     // SAFETY: a system call of the program's traps in replay space, where no guard is in use.

@@ -37,6 +37,7 @@ use crate::doors::generated;
 use crate::functions::{self, Function};
 use crate::mechanism::call::Call;
 use crate::mechanism::signals;
+use crate::raw;
 use crate::state::thread::{self, Current};
 
 /// The system calls that are written by hand.
@@ -127,7 +128,7 @@ pub fn by_number(thread: &mut Current, number: i64, arguments: [usize; 6]) -> Op
 /// it.
 #[inline(always)]
 pub(crate) unsafe fn stub(function: Function, core: Core, call: SystemCall) -> isize {
-    match Call::enter(function) {
+    raw::in_own_frame(|| match Call::enter(function) {
         Some(mut running) => {
             // SAFETY: the program's own call.
             let result = unsafe { core(&mut running, call) };
@@ -136,7 +137,7 @@ pub(crate) unsafe fn stub(function: Function, core: Core, call: SystemCall) -> i
         }
         // SAFETY: the program's own call.
         None => unsafe { call.run() },
-    }
+    })
 }
 
 /// Any system call that is described here or by the generator, with the meaning of a stub.

@@ -39,27 +39,29 @@ pub(crate) unsafe fn core_clock_gettime(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn clock_gettime(clock: i32, time: *mut u8) -> i32 {
-    let result = match Call::enter(functions::CLOCK_GETTIME) {
-        Some(mut call) => {
-            let result = unsafe { core_clock_gettime(&mut call, clock, time) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_clock_gettime,
-                    clock as usize,
-                    time as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::CLOCK_GETTIME) {
+            Some(mut call) => {
+                let result = unsafe { core_clock_gettime(&mut call, clock, time) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_clock_gettime,
+                        clock as usize,
+                        time as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -95,27 +97,29 @@ pub(crate) unsafe fn core_clock_getres(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn clock_getres(clock: i32, resolution: *mut u8) -> i32 {
-    let result = match Call::enter(functions::CLOCK_GETRES) {
-        Some(mut call) => {
-            let result = unsafe { core_clock_getres(&mut call, clock, resolution) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_clock_getres,
-                    clock as usize,
-                    resolution as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::CLOCK_GETRES) {
+            Some(mut call) => {
+                let result = unsafe { core_clock_getres(&mut call, clock, resolution) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_clock_getres,
+                        clock as usize,
+                        resolution as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int clock_settime(int clock, const void *time)`
@@ -144,27 +148,29 @@ pub(crate) unsafe fn core_clock_settime(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn clock_settime(clock: i32, time: *mut u8) -> i32 {
-    let result = match Call::enter(functions::CLOCK_SETTIME) {
-        Some(mut call) => {
-            let result = unsafe { core_clock_settime(&mut call, clock, time) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_clock_settime,
-                    clock as usize,
-                    time as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::CLOCK_SETTIME) {
+            Some(mut call) => {
+                let result = unsafe { core_clock_settime(&mut call, clock, time) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_clock_settime,
+                        clock as usize,
+                        time as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int gettimeofday(void *time, void *zone)`
@@ -195,27 +201,29 @@ pub(crate) unsafe fn core_gettimeofday(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn gettimeofday(time: *mut u8, zone: *mut u8) -> i32 {
-    let result = match Call::enter(functions::GETTIMEOFDAY) {
-        Some(mut call) => {
-            let result = unsafe { core_gettimeofday(&mut call, time, zone) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_gettimeofday,
-                    time as usize,
-                    zone as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::GETTIMEOFDAY) {
+            Some(mut call) => {
+                let result = unsafe { core_gettimeofday(&mut call, time, zone) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_gettimeofday,
+                        time as usize,
+                        zone as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -253,27 +261,29 @@ pub(crate) unsafe fn core_settimeofday(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn settimeofday(time: *mut u8, zone: *mut u8) -> i32 {
-    let result = match Call::enter(functions::SETTIMEOFDAY) {
-        Some(mut call) => {
-            let result = unsafe { core_settimeofday(&mut call, time, zone) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_settimeofday,
-                    time as usize,
-                    zone as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SETTIMEOFDAY) {
+            Some(mut call) => {
+                let result = unsafe { core_settimeofday(&mut call, time, zone) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_settimeofday,
+                        time as usize,
+                        zone as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `long time(long *seconds)`
@@ -299,15 +309,19 @@ pub(crate) unsafe fn core_time(call: &mut Call, seconds: *mut u8) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn time(seconds: *mut u8) -> i64 {
-    let result = match Call::enter(functions::TIME) {
-        Some(mut call) => {
-            let result = unsafe { core_time(&mut call, seconds) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_time, seconds as usize, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as i64
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::TIME) {
+            Some(mut call) => {
+                let result = unsafe { core_time(&mut call, seconds) };
+                call.leave();
+                result
+            }
+            None => {
+                unsafe { raw::syscall6(libc::SYS_time, seconds as usize, 0, 0, 0, 0, 0) }
+            }
+        };
+        libc_result(result) as i64
+    })
 }
 
 /// `long times(void *usage)`
@@ -333,15 +347,19 @@ pub(crate) unsafe fn core_times(call: &mut Call, usage: *mut u8) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn times(usage: *mut u8) -> i64 {
-    let result = match Call::enter(functions::TIMES) {
-        Some(mut call) => {
-            let result = unsafe { core_times(&mut call, usage) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_times, usage as usize, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as i64
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::TIMES) {
+            Some(mut call) => {
+                let result = unsafe { core_times(&mut call, usage) };
+                call.leave();
+                result
+            }
+            None => {
+                unsafe { raw::syscall6(libc::SYS_times, usage as usize, 0, 0, 0, 0, 0) }
+            }
+        };
+        libc_result(result) as i64
+    })
 }
 
 /// `int nanosleep(const void *wanted, void *remaining)`
@@ -373,27 +391,29 @@ pub(crate) unsafe fn core_nanosleep(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nanosleep(wanted: *mut u8, remaining: *mut u8) -> i32 {
-    let result = match Call::enter(functions::NANOSLEEP) {
-        Some(mut call) => {
-            let result = unsafe { core_nanosleep(&mut call, wanted, remaining) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_nanosleep,
-                    wanted as usize,
-                    remaining as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::NANOSLEEP) {
+            Some(mut call) => {
+                let result = unsafe { core_nanosleep(&mut call, wanted, remaining) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_nanosleep,
+                        wanted as usize,
+                        remaining as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -462,17 +482,21 @@ pub(crate) unsafe fn core_adjtimex(call: &mut Call, state: *mut u8) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn adjtimex(state: *mut u8) -> i32 {
-    let result = match Call::enter(functions::ADJTIMEX) {
-        Some(mut call) => {
-            let result = unsafe { core_adjtimex(&mut call, state) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe { raw::syscall6(libc::SYS_adjtimex, state as usize, 0, 0, 0, 0, 0) }
-        }
-    };
-    libc_result(result) as i32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::ADJTIMEX) {
+            Some(mut call) => {
+                let result = unsafe { core_adjtimex(&mut call, state) };
+                call.leave();
+                result
+            }
+            None => {
+                unsafe {
+                    raw::syscall6(libc::SYS_adjtimex, state as usize, 0, 0, 0, 0, 0)
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int clock_adjtime(int clock, void *state)`
@@ -503,27 +527,29 @@ pub(crate) unsafe fn core_clock_adjtime(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn clock_adjtime(clock: i32, state: *mut u8) -> i32 {
-    let result = match Call::enter(functions::CLOCK_ADJTIME) {
-        Some(mut call) => {
-            let result = unsafe { core_clock_adjtime(&mut call, clock, state) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_clock_adjtime,
-                    clock as usize,
-                    state as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::CLOCK_ADJTIME) {
+            Some(mut call) => {
+                let result = unsafe { core_clock_adjtime(&mut call, clock, state) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_clock_adjtime,
+                        clock as usize,
+                        state as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `unsigned alarm(unsigned seconds)`
@@ -547,17 +573,21 @@ pub(crate) unsafe fn core_alarm(call: &mut Call, seconds: u32) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn alarm(seconds: u32) -> u32 {
-    let result = match Call::enter(functions::ALARM) {
-        Some(mut call) => {
-            let result = unsafe { core_alarm(&mut call, seconds) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe { raw::syscall6(libc::SYS_alarm, seconds as usize, 0, 0, 0, 0, 0) }
-        }
-    };
-    libc_result(result) as u32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::ALARM) {
+            Some(mut call) => {
+                let result = unsafe { core_alarm(&mut call, seconds) };
+                call.leave();
+                result
+            }
+            None => {
+                unsafe {
+                    raw::syscall6(libc::SYS_alarm, seconds as usize, 0, 0, 0, 0, 0)
+                }
+            }
+        };
+        libc_result(result) as u32
+    })
 }
 
 /// `int getitimer(int which, void *current)`
@@ -588,27 +618,29 @@ pub(crate) unsafe fn core_getitimer(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn getitimer(which: i32, current: *mut u8) -> i32 {
-    let result = match Call::enter(functions::GETITIMER) {
-        Some(mut call) => {
-            let result = unsafe { core_getitimer(&mut call, which, current) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_getitimer,
-                    which as usize,
-                    current as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::GETITIMER) {
+            Some(mut call) => {
+                let result = unsafe { core_getitimer(&mut call, which, current) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_getitimer,
+                        which as usize,
+                        current as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int setitimer(int which, const void *wanted, void *old)`
@@ -643,27 +675,29 @@ pub(crate) unsafe fn core_setitimer(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn setitimer(which: i32, wanted: *mut u8, old: *mut u8) -> i32 {
-    let result = match Call::enter(functions::SETITIMER) {
-        Some(mut call) => {
-            let result = unsafe { core_setitimer(&mut call, which, wanted, old) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_setitimer,
-                    which as usize,
-                    wanted as usize,
-                    old as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SETITIMER) {
+            Some(mut call) => {
+                let result = unsafe { core_setitimer(&mut call, which, wanted, old) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_setitimer,
+                        which as usize,
+                        wanted as usize,
+                        old as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int kernel_timer_create(int clock, const void *event, int *timer)`
@@ -816,27 +850,29 @@ pub(crate) unsafe fn core_timerfd_create(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn timerfd_create(clock: i32, flags: i32) -> i32 {
-    let result = match Call::enter(functions::TIMERFD_CREATE) {
-        Some(mut call) => {
-            let result = unsafe { core_timerfd_create(&mut call, clock, flags) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_timerfd_create,
-                    clock as usize,
-                    flags as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::TIMERFD_CREATE) {
+            Some(mut call) => {
+                let result = unsafe { core_timerfd_create(&mut call, clock, flags) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_timerfd_create,
+                        clock as usize,
+                        flags as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int timerfd_settime(int fd, int flags, const void *wanted, void *old)`
@@ -876,29 +912,31 @@ pub unsafe extern "C" fn timerfd_settime(
     wanted: *mut u8,
     old: *mut u8,
 ) -> i32 {
-    let result = match Call::enter(functions::TIMERFD_SETTIME) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_timerfd_settime(&mut call, fd, flags, wanted, old)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_timerfd_settime,
-                    fd as usize,
-                    flags as usize,
-                    wanted as usize,
-                    old as usize,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::TIMERFD_SETTIME) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_timerfd_settime(&mut call, fd, flags, wanted, old)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_timerfd_settime,
+                        fd as usize,
+                        flags as usize,
+                        wanted as usize,
+                        old as usize,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int timerfd_gettime(int fd, void *current)`
@@ -929,25 +967,27 @@ pub(crate) unsafe fn core_timerfd_gettime(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn timerfd_gettime(fd: i32, current: *mut u8) -> i32 {
-    let result = match Call::enter(functions::TIMERFD_GETTIME) {
-        Some(mut call) => {
-            let result = unsafe { core_timerfd_gettime(&mut call, fd, current) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_timerfd_gettime,
-                    fd as usize,
-                    current as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::TIMERFD_GETTIME) {
+            Some(mut call) => {
+                let result = unsafe { core_timerfd_gettime(&mut call, fd, current) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_timerfd_gettime,
+                        fd as usize,
+                        current as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }

@@ -44,27 +44,29 @@ pub(crate) unsafe fn core_write(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn write(fd: i32, buffer: *mut u8, count: usize) -> i64 {
-    let result = match Call::enter(functions::WRITE) {
-        Some(mut call) => {
-            let result = unsafe { core_write(&mut call, fd, buffer, count) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_write,
-                    fd as usize,
-                    buffer as usize,
-                    count as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::WRITE) {
+            Some(mut call) => {
+                let result = unsafe { core_write(&mut call, fd, buffer, count) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i64
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_write,
+                        fd as usize,
+                        buffer as usize,
+                        count as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i64
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -107,27 +109,31 @@ pub unsafe extern "C" fn pwrite(
     count: usize,
     offset: i64,
 ) -> i64 {
-    let result = match Call::enter(functions::PWRITE) {
-        Some(mut call) => {
-            let result = unsafe { core_pwrite(&mut call, fd, buffer, count, offset) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_pwrite64,
-                    fd as usize,
-                    buffer as usize,
-                    count as usize,
-                    offset as usize,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::PWRITE) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_pwrite(&mut call, fd, buffer, count, offset)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i64
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_pwrite64,
+                        fd as usize,
+                        buffer as usize,
+                        count as usize,
+                        offset as usize,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i64
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -185,27 +191,31 @@ pub unsafe extern "C" fn pwritev(
     count: i32,
     offset: i64,
 ) -> i64 {
-    let result = match Call::enter(functions::PWRITEV) {
-        Some(mut call) => {
-            let result = unsafe { core_pwritev(&mut call, fd, vector, count, offset) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_pwritev,
-                    fd as usize,
-                    vector as usize,
-                    count as usize,
-                    offset as usize,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::PWRITEV) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_pwritev(&mut call, fd, vector, count, offset)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i64
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_pwritev,
+                        fd as usize,
+                        vector as usize,
+                        count as usize,
+                        offset as usize,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i64
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -289,29 +299,31 @@ pub unsafe extern "C" fn open_by_handle_at(
     handle: *mut u8,
     flags: i32,
 ) -> i32 {
-    let result = match Call::enter(functions::OPEN_BY_HANDLE_AT) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_open_by_handle_at(&mut call, mount, handle, flags)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_open_by_handle_at,
-                    mount as usize,
-                    handle as usize,
-                    flags as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::OPEN_BY_HANDLE_AT) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_open_by_handle_at(&mut call, mount, handle, flags)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_open_by_handle_at,
+                        mount as usize,
+                        handle as usize,
+                        flags as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int stat(const char *path, struct stat *status)`
@@ -342,19 +354,29 @@ pub(crate) unsafe fn core_stat(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn stat(path: *mut u8, status: *mut u8) -> i32 {
-    let result = match Call::enter(functions::STAT) {
-        Some(mut call) => {
-            let result = unsafe { core_stat(&mut call, path, status) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(libc::SYS_stat, path as usize, status as usize, 0, 0, 0, 0)
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::STAT) {
+            Some(mut call) => {
+                let result = unsafe { core_stat(&mut call, path, status) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_stat,
+                        path as usize,
+                        status as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -390,27 +412,29 @@ pub(crate) unsafe fn core_lstat(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn lstat(path: *mut u8, status: *mut u8) -> i32 {
-    let result = match Call::enter(functions::LSTAT) {
-        Some(mut call) => {
-            let result = unsafe { core_lstat(&mut call, path, status) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_lstat,
-                    path as usize,
-                    status as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::LSTAT) {
+            Some(mut call) => {
+                let result = unsafe { core_lstat(&mut call, path, status) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_lstat,
+                        path as usize,
+                        status as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -442,19 +466,29 @@ pub(crate) unsafe fn core_fstat(call: &mut Call, fd: i32, status: *mut u8) -> is
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn fstat(fd: i32, status: *mut u8) -> i32 {
-    let result = match Call::enter(functions::FSTAT) {
-        Some(mut call) => {
-            let result = unsafe { core_fstat(&mut call, fd, status) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(libc::SYS_fstat, fd as usize, status as usize, 0, 0, 0, 0)
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::FSTAT) {
+            Some(mut call) => {
+                let result = unsafe { core_fstat(&mut call, fd, status) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_fstat,
+                        fd as usize,
+                        status as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -504,29 +538,31 @@ pub unsafe extern "C" fn fstatat(
     status: *mut u8,
     flags: i32,
 ) -> i32 {
-    let result = match Call::enter(functions::FSTATAT) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_fstatat(&mut call, directory, path, status, flags)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_newfstatat,
-                    directory as usize,
-                    path as usize,
-                    status as usize,
-                    flags as usize,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::FSTATAT) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_fstatat(&mut call, directory, path, status, flags)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_newfstatat,
+                        directory as usize,
+                        path as usize,
+                        status as usize,
+                        flags as usize,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -579,29 +615,31 @@ pub unsafe extern "C" fn statx(
     mask: u32,
     status: *mut u8,
 ) -> i32 {
-    let result = match Call::enter(functions::STATX) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_statx(&mut call, directory, path, flags, mask, status)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_statx,
-                    directory as usize,
-                    path as usize,
-                    flags as usize,
-                    mask as usize,
-                    status as usize,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::STATX) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_statx(&mut call, directory, path, flags, mask, status)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_statx,
+                        directory as usize,
+                        path as usize,
+                        flags as usize,
+                        mask as usize,
+                        status as usize,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int truncate(const char *path, off_t length)`
@@ -630,27 +668,29 @@ pub(crate) unsafe fn core_truncate(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn truncate(path: *mut u8, length: i64) -> i32 {
-    let result = match Call::enter(functions::TRUNCATE) {
-        Some(mut call) => {
-            let result = unsafe { core_truncate(&mut call, path, length) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_truncate,
-                    path as usize,
-                    length as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::TRUNCATE) {
+            Some(mut call) => {
+                let result = unsafe { core_truncate(&mut call, path, length) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_truncate,
+                        path as usize,
+                        length as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -681,27 +721,29 @@ pub(crate) unsafe fn core_ftruncate(call: &mut Call, fd: i32, length: i64) -> is
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn ftruncate(fd: i32, length: i64) -> i32 {
-    let result = match Call::enter(functions::FTRUNCATE) {
-        Some(mut call) => {
-            let result = unsafe { core_ftruncate(&mut call, fd, length) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_ftruncate,
-                    fd as usize,
-                    length as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::FTRUNCATE) {
+            Some(mut call) => {
+                let result = unsafe { core_ftruncate(&mut call, fd, length) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_ftruncate,
+                        fd as usize,
+                        length as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -740,27 +782,31 @@ pub(crate) unsafe fn core_fallocate(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn fallocate(fd: i32, mode: i32, offset: i64, length: i64) -> i32 {
-    let result = match Call::enter(functions::FALLOCATE) {
-        Some(mut call) => {
-            let result = unsafe { core_fallocate(&mut call, fd, mode, offset, length) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_fallocate,
-                    fd as usize,
-                    mode as usize,
-                    offset as usize,
-                    length as usize,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::FALLOCATE) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_fallocate(&mut call, fd, mode, offset, length)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_fallocate,
+                        fd as usize,
+                        mode as usize,
+                        offset as usize,
+                        length as usize,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -818,15 +864,17 @@ pub(crate) unsafe fn core_fsync(call: &mut Call, fd: i32) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn fsync(fd: i32) -> i32 {
-    let result = match Call::enter(functions::FSYNC) {
-        Some(mut call) => {
-            let result = unsafe { core_fsync(&mut call, fd) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_fsync, fd as usize, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as i32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::FSYNC) {
+            Some(mut call) => {
+                let result = unsafe { core_fsync(&mut call, fd) };
+                call.leave();
+                result
+            }
+            None => unsafe { raw::syscall6(libc::SYS_fsync, fd as usize, 0, 0, 0, 0, 0) }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int fdatasync(int fd)`
@@ -846,15 +894,19 @@ pub(crate) unsafe fn core_fdatasync(call: &mut Call, fd: i32) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn fdatasync(fd: i32) -> i32 {
-    let result = match Call::enter(functions::FDATASYNC) {
-        Some(mut call) => {
-            let result = unsafe { core_fdatasync(&mut call, fd) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_fdatasync, fd as usize, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as i32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::FDATASYNC) {
+            Some(mut call) => {
+                let result = unsafe { core_fdatasync(&mut call, fd) };
+                call.leave();
+                result
+            }
+            None => {
+                unsafe { raw::syscall6(libc::SYS_fdatasync, fd as usize, 0, 0, 0, 0, 0) }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int sync_file_range(int fd, off_t offset, off_t length, unsigned flags)`
@@ -892,29 +944,31 @@ pub unsafe extern "C" fn sync_file_range(
     length: i64,
     flags: u32,
 ) -> i32 {
-    let result = match Call::enter(functions::SYNC_FILE_RANGE) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_sync_file_range(&mut call, fd, offset, length, flags)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_sync_file_range,
-                    fd as usize,
-                    offset as usize,
-                    length as usize,
-                    flags as usize,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SYNC_FILE_RANGE) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_sync_file_range(&mut call, fd, offset, length, flags)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_sync_file_range,
+                        fd as usize,
+                        offset as usize,
+                        length as usize,
+                        flags as usize,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int syncfs(int fd)`
@@ -933,15 +987,19 @@ pub(crate) unsafe fn core_syncfs(call: &mut Call, fd: i32) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn syncfs(fd: i32) -> i32 {
-    let result = match Call::enter(functions::SYNCFS) {
-        Some(mut call) => {
-            let result = unsafe { core_syncfs(&mut call, fd) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_syncfs, fd as usize, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as i32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SYNCFS) {
+            Some(mut call) => {
+                let result = unsafe { core_syncfs(&mut call, fd) };
+                call.leave();
+                result
+            }
+            None => {
+                unsafe { raw::syscall6(libc::SYS_syncfs, fd as usize, 0, 0, 0, 0, 0) }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int kernel_sync(void)`
@@ -982,27 +1040,29 @@ pub(crate) unsafe fn core_readahead(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn readahead(fd: i32, offset: i64, count: usize) -> i64 {
-    let result = match Call::enter(functions::READAHEAD) {
-        Some(mut call) => {
-            let result = unsafe { core_readahead(&mut call, fd, offset, count) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_readahead,
-                    fd as usize,
-                    offset as usize,
-                    count as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::READAHEAD) {
+            Some(mut call) => {
+                let result = unsafe { core_readahead(&mut call, fd, offset, count) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i64
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_readahead,
+                        fd as usize,
+                        offset as usize,
+                        count as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i64
+    })
 }
 
 /// `int flock(int fd, int operation)`
@@ -1027,27 +1087,29 @@ pub(crate) unsafe fn core_flock(call: &mut Call, fd: i32, operation: i32) -> isi
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn flock(fd: i32, operation: i32) -> i32 {
-    let result = match Call::enter(functions::FLOCK) {
-        Some(mut call) => {
-            let result = unsafe { core_flock(&mut call, fd, operation) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_flock,
-                    fd as usize,
-                    operation as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::FLOCK) {
+            Some(mut call) => {
+                let result = unsafe { core_flock(&mut call, fd, operation) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_flock,
+                        fd as usize,
+                        operation as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int eventfd(unsigned initial, int flags)`
@@ -1075,27 +1137,29 @@ pub(crate) unsafe fn core_eventfd(call: &mut Call, initial: u32, flags: i32) -> 
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn eventfd(initial: u32, flags: i32) -> i32 {
-    let result = match Call::enter(functions::EVENTFD) {
-        Some(mut call) => {
-            let result = unsafe { core_eventfd(&mut call, initial, flags) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_eventfd2,
-                    initial as usize,
-                    flags as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::EVENTFD) {
+            Some(mut call) => {
+                let result = unsafe { core_eventfd(&mut call, initial, flags) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_eventfd2,
+                        initial as usize,
+                        flags as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int kernel_eventfd(unsigned initial)`
@@ -1149,27 +1213,29 @@ pub(crate) unsafe fn core_memfd_create(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn memfd_create(name: *mut u8, flags: u32) -> i32 {
-    let result = match Call::enter(functions::MEMFD_CREATE) {
-        Some(mut call) => {
-            let result = unsafe { core_memfd_create(&mut call, name, flags) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_memfd_create,
-                    name as usize,
-                    flags as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::MEMFD_CREATE) {
+            Some(mut call) => {
+                let result = unsafe { core_memfd_create(&mut call, name, flags) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_memfd_create,
+                        name as usize,
+                        flags as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int kernel_memfd_secret(unsigned flags)`
@@ -1235,27 +1301,31 @@ pub unsafe extern "C" fn tee(
     length: usize,
     flags: u32,
 ) -> i64 {
-    let result = match Call::enter(functions::TEE) {
-        Some(mut call) => {
-            let result = unsafe { core_tee(&mut call, source, target, length, flags) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_tee,
-                    source as usize,
-                    target as usize,
-                    length as usize,
-                    flags as usize,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::TEE) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_tee(&mut call, source, target, length, flags)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i64
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_tee,
+                        source as usize,
+                        target as usize,
+                        length as usize,
+                        flags as usize,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i64
+    })
 }
 
 /// `ssize_t kernel_vmsplice(int fd, const struct iovec *vector, size_t count, unsigned flags)`
@@ -1332,27 +1402,31 @@ pub unsafe extern "C" fn getxattr(
     value: *mut u8,
     size: usize,
 ) -> i64 {
-    let result = match Call::enter(functions::GETXATTR) {
-        Some(mut call) => {
-            let result = unsafe { core_getxattr(&mut call, path, name, value, size) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_getxattr,
-                    path as usize,
-                    name as usize,
-                    value as usize,
-                    size as usize,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::GETXATTR) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_getxattr(&mut call, path, name, value, size)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i64
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_getxattr,
+                        path as usize,
+                        name as usize,
+                        value as usize,
+                        size as usize,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i64
+    })
 }
 
 /// `ssize_t lgetxattr(const char *path, const char *name, void *value, size_t size)`
@@ -1396,27 +1470,31 @@ pub unsafe extern "C" fn lgetxattr(
     value: *mut u8,
     size: usize,
 ) -> i64 {
-    let result = match Call::enter(functions::LGETXATTR) {
-        Some(mut call) => {
-            let result = unsafe { core_lgetxattr(&mut call, path, name, value, size) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_lgetxattr,
-                    path as usize,
-                    name as usize,
-                    value as usize,
-                    size as usize,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::LGETXATTR) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_lgetxattr(&mut call, path, name, value, size)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i64
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_lgetxattr,
+                        path as usize,
+                        name as usize,
+                        value as usize,
+                        size as usize,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i64
+    })
 }
 
 /// `ssize_t fgetxattr(int fd, const char *name, void *value, size_t size)`
@@ -1460,27 +1538,29 @@ pub unsafe extern "C" fn fgetxattr(
     value: *mut u8,
     size: usize,
 ) -> i64 {
-    let result = match Call::enter(functions::FGETXATTR) {
-        Some(mut call) => {
-            let result = unsafe { core_fgetxattr(&mut call, fd, name, value, size) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_fgetxattr,
-                    fd as usize,
-                    name as usize,
-                    value as usize,
-                    size as usize,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::FGETXATTR) {
+            Some(mut call) => {
+                let result = unsafe { core_fgetxattr(&mut call, fd, name, value, size) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i64
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_fgetxattr,
+                        fd as usize,
+                        name as usize,
+                        value as usize,
+                        size as usize,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i64
+    })
 }
 
 /// `int setxattr(const char *path, const char *name, const void *value, size_t size, int flags)`
@@ -1523,29 +1603,31 @@ pub unsafe extern "C" fn setxattr(
     size: usize,
     flags: i32,
 ) -> i32 {
-    let result = match Call::enter(functions::SETXATTR) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_setxattr(&mut call, path, name, value, size, flags)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_setxattr,
-                    path as usize,
-                    name as usize,
-                    value as usize,
-                    size as usize,
-                    flags as usize,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SETXATTR) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_setxattr(&mut call, path, name, value, size, flags)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_setxattr,
+                        path as usize,
+                        name as usize,
+                        value as usize,
+                        size as usize,
+                        flags as usize,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int lsetxattr(const char *path, const char *name, const void *value, size_t size, int flags)`
@@ -1588,29 +1670,31 @@ pub unsafe extern "C" fn lsetxattr(
     size: usize,
     flags: i32,
 ) -> i32 {
-    let result = match Call::enter(functions::LSETXATTR) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_lsetxattr(&mut call, path, name, value, size, flags)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_lsetxattr,
-                    path as usize,
-                    name as usize,
-                    value as usize,
-                    size as usize,
-                    flags as usize,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::LSETXATTR) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_lsetxattr(&mut call, path, name, value, size, flags)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_lsetxattr,
+                        path as usize,
+                        name as usize,
+                        value as usize,
+                        size as usize,
+                        flags as usize,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int fsetxattr(int fd, const char *name, const void *value, size_t size, int flags)`
@@ -1653,29 +1737,31 @@ pub unsafe extern "C" fn fsetxattr(
     size: usize,
     flags: i32,
 ) -> i32 {
-    let result = match Call::enter(functions::FSETXATTR) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_fsetxattr(&mut call, fd, name, value, size, flags)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_fsetxattr,
-                    fd as usize,
-                    name as usize,
-                    value as usize,
-                    size as usize,
-                    flags as usize,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::FSETXATTR) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_fsetxattr(&mut call, fd, name, value, size, flags)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_fsetxattr,
+                        fd as usize,
+                        name as usize,
+                        value as usize,
+                        size as usize,
+                        flags as usize,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `ssize_t listxattr(const char *path, char *names, size_t size)`
@@ -1712,27 +1798,29 @@ pub(crate) unsafe fn core_listxattr(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn listxattr(path: *mut u8, names: *mut u8, size: usize) -> i64 {
-    let result = match Call::enter(functions::LISTXATTR) {
-        Some(mut call) => {
-            let result = unsafe { core_listxattr(&mut call, path, names, size) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_listxattr,
-                    path as usize,
-                    names as usize,
-                    size as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::LISTXATTR) {
+            Some(mut call) => {
+                let result = unsafe { core_listxattr(&mut call, path, names, size) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i64
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_listxattr,
+                        path as usize,
+                        names as usize,
+                        size as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i64
+    })
 }
 
 /// `ssize_t llistxattr(const char *path, char *names, size_t size)`
@@ -1769,27 +1857,29 @@ pub(crate) unsafe fn core_llistxattr(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn llistxattr(path: *mut u8, names: *mut u8, size: usize) -> i64 {
-    let result = match Call::enter(functions::LLISTXATTR) {
-        Some(mut call) => {
-            let result = unsafe { core_llistxattr(&mut call, path, names, size) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_llistxattr,
-                    path as usize,
-                    names as usize,
-                    size as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::LLISTXATTR) {
+            Some(mut call) => {
+                let result = unsafe { core_llistxattr(&mut call, path, names, size) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i64
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_llistxattr,
+                        path as usize,
+                        names as usize,
+                        size as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i64
+    })
 }
 
 /// `ssize_t flistxattr(int fd, char *names, size_t size)`
@@ -1826,27 +1916,29 @@ pub(crate) unsafe fn core_flistxattr(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn flistxattr(fd: i32, names: *mut u8, size: usize) -> i64 {
-    let result = match Call::enter(functions::FLISTXATTR) {
-        Some(mut call) => {
-            let result = unsafe { core_flistxattr(&mut call, fd, names, size) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_flistxattr,
-                    fd as usize,
-                    names as usize,
-                    size as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::FLISTXATTR) {
+            Some(mut call) => {
+                let result = unsafe { core_flistxattr(&mut call, fd, names, size) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i64
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_flistxattr,
+                        fd as usize,
+                        names as usize,
+                        size as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i64
+    })
 }
 
 /// `int removexattr(const char *path, const char *name)`
@@ -1875,27 +1967,29 @@ pub(crate) unsafe fn core_removexattr(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn removexattr(path: *mut u8, name: *mut u8) -> i32 {
-    let result = match Call::enter(functions::REMOVEXATTR) {
-        Some(mut call) => {
-            let result = unsafe { core_removexattr(&mut call, path, name) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_removexattr,
-                    path as usize,
-                    name as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::REMOVEXATTR) {
+            Some(mut call) => {
+                let result = unsafe { core_removexattr(&mut call, path, name) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_removexattr,
+                        path as usize,
+                        name as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int lremovexattr(const char *path, const char *name)`
@@ -1924,27 +2018,29 @@ pub(crate) unsafe fn core_lremovexattr(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn lremovexattr(path: *mut u8, name: *mut u8) -> i32 {
-    let result = match Call::enter(functions::LREMOVEXATTR) {
-        Some(mut call) => {
-            let result = unsafe { core_lremovexattr(&mut call, path, name) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_lremovexattr,
-                    path as usize,
-                    name as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::LREMOVEXATTR) {
+            Some(mut call) => {
+                let result = unsafe { core_lremovexattr(&mut call, path, name) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_lremovexattr,
+                        path as usize,
+                        name as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int fremovexattr(int fd, const char *name)`
@@ -1973,27 +2069,29 @@ pub(crate) unsafe fn core_fremovexattr(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn fremovexattr(fd: i32, name: *mut u8) -> i32 {
-    let result = match Call::enter(functions::FREMOVEXATTR) {
-        Some(mut call) => {
-            let result = unsafe { core_fremovexattr(&mut call, fd, name) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_fremovexattr,
-                    fd as usize,
-                    name as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::FREMOVEXATTR) {
+            Some(mut call) => {
+                let result = unsafe { core_fremovexattr(&mut call, fd, name) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_fremovexattr,
+                        fd as usize,
+                        name as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int kernel_cachestat(unsigned fd, const void *range, void *status, unsigned flags)`

@@ -34,19 +34,29 @@ pub(crate) unsafe fn core_access(call: &mut Call, path: *mut u8, mode: i32) -> i
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn access(path: *mut u8, mode: i32) -> i32 {
-    let result = match Call::enter(functions::ACCESS) {
-        Some(mut call) => {
-            let result = unsafe { core_access(&mut call, path, mode) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(libc::SYS_access, path as usize, mode as usize, 0, 0, 0, 0)
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::ACCESS) {
+            Some(mut call) => {
+                let result = unsafe { core_access(&mut call, path, mode) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_access,
+                        path as usize,
+                        mode as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int kernel_faccessat(int directory, const char *path, int mode)`
@@ -124,15 +134,19 @@ pub(crate) unsafe fn core_unlink(call: &mut Call, path: *mut u8) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn unlink(path: *mut u8) -> i32 {
-    let result = match Call::enter(functions::UNLINK) {
-        Some(mut call) => {
-            let result = unsafe { core_unlink(&mut call, path) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_unlink, path as usize, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as i32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::UNLINK) {
+            Some(mut call) => {
+                let result = unsafe { core_unlink(&mut call, path) };
+                call.leave();
+                result
+            }
+            None => {
+                unsafe { raw::syscall6(libc::SYS_unlink, path as usize, 0, 0, 0, 0, 0) }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int unlinkat(int directory, const char *path, int flags)`
@@ -163,27 +177,29 @@ pub(crate) unsafe fn core_unlinkat(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn unlinkat(directory: i32, path: *mut u8, flags: i32) -> i32 {
-    let result = match Call::enter(functions::UNLINKAT) {
-        Some(mut call) => {
-            let result = unsafe { core_unlinkat(&mut call, directory, path, flags) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_unlinkat,
-                    directory as usize,
-                    path as usize,
-                    flags as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::UNLINKAT) {
+            Some(mut call) => {
+                let result = unsafe { core_unlinkat(&mut call, directory, path, flags) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_unlinkat,
+                        directory as usize,
+                        path as usize,
+                        flags as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int rename(const char *from, const char *to)`
@@ -208,19 +224,29 @@ pub(crate) unsafe fn core_rename(call: &mut Call, from: *mut u8, to: *mut u8) ->
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn rename(from: *mut u8, to: *mut u8) -> i32 {
-    let result = match Call::enter(functions::RENAME) {
-        Some(mut call) => {
-            let result = unsafe { core_rename(&mut call, from, to) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(libc::SYS_rename, from as usize, to as usize, 0, 0, 0, 0)
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::RENAME) {
+            Some(mut call) => {
+                let result = unsafe { core_rename(&mut call, from, to) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_rename,
+                        from as usize,
+                        to as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int renameat(int from_directory, const char *from, int to_directory, const char *to)`
@@ -258,29 +284,31 @@ pub unsafe extern "C" fn renameat(
     to_directory: i32,
     to: *mut u8,
 ) -> i32 {
-    let result = match Call::enter(functions::RENAMEAT) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_renameat(&mut call, from_directory, from, to_directory, to)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_renameat,
-                    from_directory as usize,
-                    from as usize,
-                    to_directory as usize,
-                    to as usize,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::RENAMEAT) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_renameat(&mut call, from_directory, from, to_directory, to)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_renameat,
+                        from_directory as usize,
+                        from as usize,
+                        to_directory as usize,
+                        to as usize,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int renameat2(int from_directory, const char *from, int to_directory, const char *to, unsigned flags)`
@@ -321,29 +349,38 @@ pub unsafe extern "C" fn renameat2(
     to: *mut u8,
     flags: u32,
 ) -> i32 {
-    let result = match Call::enter(functions::RENAMEAT2) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_renameat2(&mut call, from_directory, from, to_directory, to, flags)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_renameat2,
-                    from_directory as usize,
-                    from as usize,
-                    to_directory as usize,
-                    to as usize,
-                    flags as usize,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::RENAMEAT2) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_renameat2(
+                        &mut call,
+                        from_directory,
+                        from,
+                        to_directory,
+                        to,
+                        flags,
+                    )
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_renameat2,
+                        from_directory as usize,
+                        from as usize,
+                        to_directory as usize,
+                        to as usize,
+                        flags as usize,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int mkdir(const char *path, mode_t mode)`
@@ -368,19 +405,29 @@ pub(crate) unsafe fn core_mkdir(call: &mut Call, path: *mut u8, mode: u32) -> is
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn mkdir(path: *mut u8, mode: u32) -> i32 {
-    let result = match Call::enter(functions::MKDIR) {
-        Some(mut call) => {
-            let result = unsafe { core_mkdir(&mut call, path, mode) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(libc::SYS_mkdir, path as usize, mode as usize, 0, 0, 0, 0)
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::MKDIR) {
+            Some(mut call) => {
+                let result = unsafe { core_mkdir(&mut call, path, mode) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_mkdir,
+                        path as usize,
+                        mode as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int mkdirat(int directory, const char *path, mode_t mode)`
@@ -411,27 +458,29 @@ pub(crate) unsafe fn core_mkdirat(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn mkdirat(directory: i32, path: *mut u8, mode: u32) -> i32 {
-    let result = match Call::enter(functions::MKDIRAT) {
-        Some(mut call) => {
-            let result = unsafe { core_mkdirat(&mut call, directory, path, mode) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_mkdirat,
-                    directory as usize,
-                    path as usize,
-                    mode as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::MKDIRAT) {
+            Some(mut call) => {
+                let result = unsafe { core_mkdirat(&mut call, directory, path, mode) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_mkdirat,
+                        directory as usize,
+                        path as usize,
+                        mode as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int rmdir(const char *path)`
@@ -455,15 +504,19 @@ pub(crate) unsafe fn core_rmdir(call: &mut Call, path: *mut u8) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn rmdir(path: *mut u8) -> i32 {
-    let result = match Call::enter(functions::RMDIR) {
-        Some(mut call) => {
-            let result = unsafe { core_rmdir(&mut call, path) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_rmdir, path as usize, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as i32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::RMDIR) {
+            Some(mut call) => {
+                let result = unsafe { core_rmdir(&mut call, path) };
+                call.leave();
+                result
+            }
+            None => {
+                unsafe { raw::syscall6(libc::SYS_rmdir, path as usize, 0, 0, 0, 0, 0) }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int link(const char *from, const char *to)`
@@ -488,19 +541,21 @@ pub(crate) unsafe fn core_link(call: &mut Call, from: *mut u8, to: *mut u8) -> i
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn link(from: *mut u8, to: *mut u8) -> i32 {
-    let result = match Call::enter(functions::LINK) {
-        Some(mut call) => {
-            let result = unsafe { core_link(&mut call, from, to) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(libc::SYS_link, from as usize, to as usize, 0, 0, 0, 0)
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::LINK) {
+            Some(mut call) => {
+                let result = unsafe { core_link(&mut call, from, to) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(libc::SYS_link, from as usize, to as usize, 0, 0, 0, 0)
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int linkat(int from_directory, const char *from, int to_directory, const char *to, int flags)`
@@ -541,29 +596,31 @@ pub unsafe extern "C" fn linkat(
     to: *mut u8,
     flags: i32,
 ) -> i32 {
-    let result = match Call::enter(functions::LINKAT) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_linkat(&mut call, from_directory, from, to_directory, to, flags)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_linkat,
-                    from_directory as usize,
-                    from as usize,
-                    to_directory as usize,
-                    to as usize,
-                    flags as usize,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::LINKAT) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_linkat(&mut call, from_directory, from, to_directory, to, flags)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_linkat,
+                        from_directory as usize,
+                        from as usize,
+                        to_directory as usize,
+                        to as usize,
+                        flags as usize,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int symlink(const char *target, const char *path)`
@@ -592,27 +649,29 @@ pub(crate) unsafe fn core_symlink(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn symlink(target: *mut u8, path: *mut u8) -> i32 {
-    let result = match Call::enter(functions::SYMLINK) {
-        Some(mut call) => {
-            let result = unsafe { core_symlink(&mut call, target, path) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_symlink,
-                    target as usize,
-                    path as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SYMLINK) {
+            Some(mut call) => {
+                let result = unsafe { core_symlink(&mut call, target, path) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_symlink,
+                        target as usize,
+                        path as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int symlinkat(const char *target, int directory, const char *path)`
@@ -647,27 +706,31 @@ pub unsafe extern "C" fn symlinkat(
     directory: i32,
     path: *mut u8,
 ) -> i32 {
-    let result = match Call::enter(functions::SYMLINKAT) {
-        Some(mut call) => {
-            let result = unsafe { core_symlinkat(&mut call, target, directory, path) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_symlinkat,
-                    target as usize,
-                    directory as usize,
-                    path as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SYMLINKAT) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_symlinkat(&mut call, target, directory, path)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_symlinkat,
+                        target as usize,
+                        directory as usize,
+                        path as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `ssize_t readlink(const char *path, char *buffer, size_t size)`
@@ -700,27 +763,29 @@ pub(crate) unsafe fn core_readlink(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn readlink(path: *mut u8, buffer: *mut u8, size: usize) -> i64 {
-    let result = match Call::enter(functions::READLINK) {
-        Some(mut call) => {
-            let result = unsafe { core_readlink(&mut call, path, buffer, size) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_readlink,
-                    path as usize,
-                    buffer as usize,
-                    size as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::READLINK) {
+            Some(mut call) => {
+                let result = unsafe { core_readlink(&mut call, path, buffer, size) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i64
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_readlink,
+                        path as usize,
+                        buffer as usize,
+                        size as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i64
+    })
 }
 
 /// `ssize_t readlinkat(int directory, const char *path, char *buffer, size_t size)`
@@ -760,29 +825,31 @@ pub unsafe extern "C" fn readlinkat(
     buffer: *mut u8,
     size: usize,
 ) -> i64 {
-    let result = match Call::enter(functions::READLINKAT) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_readlinkat(&mut call, directory, path, buffer, size)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_readlinkat,
-                    directory as usize,
-                    path as usize,
-                    buffer as usize,
-                    size as usize,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::READLINKAT) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_readlinkat(&mut call, directory, path, buffer, size)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i64
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_readlinkat,
+                        directory as usize,
+                        path as usize,
+                        buffer as usize,
+                        size as usize,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i64
+    })
 }
 
 /// `int chmod(const char *path, mode_t mode)`
@@ -807,19 +874,29 @@ pub(crate) unsafe fn core_chmod(call: &mut Call, path: *mut u8, mode: u32) -> is
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn chmod(path: *mut u8, mode: u32) -> i32 {
-    let result = match Call::enter(functions::CHMOD) {
-        Some(mut call) => {
-            let result = unsafe { core_chmod(&mut call, path, mode) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(libc::SYS_chmod, path as usize, mode as usize, 0, 0, 0, 0)
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::CHMOD) {
+            Some(mut call) => {
+                let result = unsafe { core_chmod(&mut call, path, mode) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_chmod,
+                        path as usize,
+                        mode as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int fchmod(int fd, mode_t mode)`
@@ -844,19 +921,29 @@ pub(crate) unsafe fn core_fchmod(call: &mut Call, fd: i32, mode: u32) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn fchmod(fd: i32, mode: u32) -> i32 {
-    let result = match Call::enter(functions::FCHMOD) {
-        Some(mut call) => {
-            let result = unsafe { core_fchmod(&mut call, fd, mode) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(libc::SYS_fchmod, fd as usize, mode as usize, 0, 0, 0, 0)
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::FCHMOD) {
+            Some(mut call) => {
+                let result = unsafe { core_fchmod(&mut call, fd, mode) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_fchmod,
+                        fd as usize,
+                        mode as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int kernel_fchmodat(int directory, const char *path, mode_t mode)`
@@ -941,27 +1028,29 @@ pub(crate) unsafe fn core_chown(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn chown(path: *mut u8, owner: u32, group: u32) -> i32 {
-    let result = match Call::enter(functions::CHOWN) {
-        Some(mut call) => {
-            let result = unsafe { core_chown(&mut call, path, owner, group) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_chown,
-                    path as usize,
-                    owner as usize,
-                    group as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::CHOWN) {
+            Some(mut call) => {
+                let result = unsafe { core_chown(&mut call, path, owner, group) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_chown,
+                        path as usize,
+                        owner as usize,
+                        group as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int lchown(const char *path, uid_t owner, gid_t group)`
@@ -992,27 +1081,29 @@ pub(crate) unsafe fn core_lchown(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn lchown(path: *mut u8, owner: u32, group: u32) -> i32 {
-    let result = match Call::enter(functions::LCHOWN) {
-        Some(mut call) => {
-            let result = unsafe { core_lchown(&mut call, path, owner, group) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_lchown,
-                    path as usize,
-                    owner as usize,
-                    group as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::LCHOWN) {
+            Some(mut call) => {
+                let result = unsafe { core_lchown(&mut call, path, owner, group) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_lchown,
+                        path as usize,
+                        owner as usize,
+                        group as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int fchown(int fd, uid_t owner, gid_t group)`
@@ -1043,27 +1134,29 @@ pub(crate) unsafe fn core_fchown(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn fchown(fd: i32, owner: u32, group: u32) -> i32 {
-    let result = match Call::enter(functions::FCHOWN) {
-        Some(mut call) => {
-            let result = unsafe { core_fchown(&mut call, fd, owner, group) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_fchown,
-                    fd as usize,
-                    owner as usize,
-                    group as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::FCHOWN) {
+            Some(mut call) => {
+                let result = unsafe { core_fchown(&mut call, fd, owner, group) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_fchown,
+                        fd as usize,
+                        owner as usize,
+                        group as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int fchownat(int directory, const char *path, uid_t owner, gid_t group, int flags)`
@@ -1104,29 +1197,31 @@ pub unsafe extern "C" fn fchownat(
     group: u32,
     flags: i32,
 ) -> i32 {
-    let result = match Call::enter(functions::FCHOWNAT) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_fchownat(&mut call, directory, path, owner, group, flags)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_fchownat,
-                    directory as usize,
-                    path as usize,
-                    owner as usize,
-                    group as usize,
-                    flags as usize,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::FCHOWNAT) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_fchownat(&mut call, directory, path, owner, group, flags)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_fchownat,
+                        directory as usize,
+                        path as usize,
+                        owner as usize,
+                        group as usize,
+                        flags as usize,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int mknod(const char *path, mode_t mode, dev_t device)`
@@ -1157,27 +1252,29 @@ pub(crate) unsafe fn core_mknod(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn mknod(path: *mut u8, mode: u32, device: usize) -> i32 {
-    let result = match Call::enter(functions::MKNOD) {
-        Some(mut call) => {
-            let result = unsafe { core_mknod(&mut call, path, mode, device) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_mknod,
-                    path as usize,
-                    mode as usize,
-                    device as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::MKNOD) {
+            Some(mut call) => {
+                let result = unsafe { core_mknod(&mut call, path, mode, device) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_mknod,
+                        path as usize,
+                        mode as usize,
+                        device as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int mknodat(int directory, const char *path, mode_t mode, dev_t device)`
@@ -1215,29 +1312,31 @@ pub unsafe extern "C" fn mknodat(
     mode: u32,
     device: usize,
 ) -> i32 {
-    let result = match Call::enter(functions::MKNODAT) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_mknodat(&mut call, directory, path, mode, device)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_mknodat,
-                    directory as usize,
-                    path as usize,
-                    mode as usize,
-                    device as usize,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::MKNODAT) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_mknodat(&mut call, directory, path, mode, device)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_mknodat,
+                        directory as usize,
+                        path as usize,
+                        mode as usize,
+                        device as usize,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int chdir(const char *path)`
@@ -1261,15 +1360,19 @@ pub(crate) unsafe fn core_chdir(call: &mut Call, path: *mut u8) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn chdir(path: *mut u8) -> i32 {
-    let result = match Call::enter(functions::CHDIR) {
-        Some(mut call) => {
-            let result = unsafe { core_chdir(&mut call, path) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_chdir, path as usize, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as i32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::CHDIR) {
+            Some(mut call) => {
+                let result = unsafe { core_chdir(&mut call, path) };
+                call.leave();
+                result
+            }
+            None => {
+                unsafe { raw::syscall6(libc::SYS_chdir, path as usize, 0, 0, 0, 0, 0) }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int fchdir(int fd)`
@@ -1285,15 +1388,19 @@ pub(crate) unsafe fn core_fchdir(call: &mut Call, fd: i32) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn fchdir(fd: i32) -> i32 {
-    let result = match Call::enter(functions::FCHDIR) {
-        Some(mut call) => {
-            let result = unsafe { core_fchdir(&mut call, fd) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_fchdir, fd as usize, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as i32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::FCHDIR) {
+            Some(mut call) => {
+                let result = unsafe { core_fchdir(&mut call, fd) };
+                call.leave();
+                result
+            }
+            None => {
+                unsafe { raw::syscall6(libc::SYS_fchdir, fd as usize, 0, 0, 0, 0, 0) }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int chroot(const char *path)`
@@ -1317,15 +1424,19 @@ pub(crate) unsafe fn core_chroot(call: &mut Call, path: *mut u8) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn chroot(path: *mut u8) -> i32 {
-    let result = match Call::enter(functions::CHROOT) {
-        Some(mut call) => {
-            let result = unsafe { core_chroot(&mut call, path) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_chroot, path as usize, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as i32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::CHROOT) {
+            Some(mut call) => {
+                let result = unsafe { core_chroot(&mut call, path) };
+                call.leave();
+                result
+            }
+            None => {
+                unsafe { raw::syscall6(libc::SYS_chroot, path as usize, 0, 0, 0, 0, 0) }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `mode_t umask(mode_t mask)`
@@ -1349,15 +1460,19 @@ pub(crate) unsafe fn core_umask(call: &mut Call, mask: u32) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn umask(mask: u32) -> u32 {
-    let result = match Call::enter(functions::UMASK) {
-        Some(mut call) => {
-            let result = unsafe { core_umask(&mut call, mask) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_umask, mask as usize, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as u32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::UMASK) {
+            Some(mut call) => {
+                let result = unsafe { core_umask(&mut call, mask) };
+                call.leave();
+                result
+            }
+            None => {
+                unsafe { raw::syscall6(libc::SYS_umask, mask as usize, 0, 0, 0, 0, 0) }
+            }
+        };
+        libc_result(result) as u32
+    })
 }
 
 /// `long kernel_getcwd(char *buffer, size_t size)`
@@ -1442,19 +1557,29 @@ pub(crate) unsafe fn core_utime(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn utime(path: *mut u8, times: *mut u8) -> i32 {
-    let result = match Call::enter(functions::UTIME) {
-        Some(mut call) => {
-            let result = unsafe { core_utime(&mut call, path, times) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(libc::SYS_utime, path as usize, times as usize, 0, 0, 0, 0)
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::UTIME) {
+            Some(mut call) => {
+                let result = unsafe { core_utime(&mut call, path, times) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_utime,
+                        path as usize,
+                        times as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int utimes(const char *path, const void *times)`
@@ -1485,27 +1610,29 @@ pub(crate) unsafe fn core_utimes(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn utimes(path: *mut u8, times: *mut u8) -> i32 {
-    let result = match Call::enter(functions::UTIMES) {
-        Some(mut call) => {
-            let result = unsafe { core_utimes(&mut call, path, times) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_utimes,
-                    path as usize,
-                    times as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::UTIMES) {
+            Some(mut call) => {
+                let result = unsafe { core_utimes(&mut call, path, times) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_utimes,
+                        path as usize,
+                        times as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int kernel_futimesat(int directory, const char *path, const void *times)`
@@ -1594,27 +1721,29 @@ pub(crate) unsafe fn core_statfs(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn statfs(path: *mut u8, status: *mut u8) -> i32 {
-    let result = match Call::enter(functions::STATFS) {
-        Some(mut call) => {
-            let result = unsafe { core_statfs(&mut call, path, status) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_statfs,
-                    path as usize,
-                    status as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::STATFS) {
+            Some(mut call) => {
+                let result = unsafe { core_statfs(&mut call, path, status) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_statfs,
+                        path as usize,
+                        status as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -1651,27 +1780,29 @@ pub(crate) unsafe fn core_fstatfs(call: &mut Call, fd: i32, status: *mut u8) -> 
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn fstatfs(fd: i32, status: *mut u8) -> i32 {
-    let result = match Call::enter(functions::FSTATFS) {
-        Some(mut call) => {
-            let result = unsafe { core_fstatfs(&mut call, fd, status) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_fstatfs,
-                    fd as usize,
-                    status as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::FSTATFS) {
+            Some(mut call) => {
+                let result = unsafe { core_fstatfs(&mut call, fd, status) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_fstatfs,
+                        fd as usize,
+                        status as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -1720,15 +1851,17 @@ pub(crate) unsafe fn core_inotify_init(call: &mut Call) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn inotify_init() -> i32 {
-    let result = match Call::enter(functions::INOTIFY_INIT) {
-        Some(mut call) => {
-            let result = unsafe { core_inotify_init(&mut call) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_inotify_init, 0, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as i32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::INOTIFY_INIT) {
+            Some(mut call) => {
+                let result = unsafe { core_inotify_init(&mut call) };
+                call.leave();
+                result
+            }
+            None => unsafe { raw::syscall6(libc::SYS_inotify_init, 0, 0, 0, 0, 0, 0) }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int inotify_init1(int flags)`
@@ -1755,19 +1888,21 @@ pub(crate) unsafe fn core_inotify_init1(call: &mut Call, flags: i32) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn inotify_init1(flags: i32) -> i32 {
-    let result = match Call::enter(functions::INOTIFY_INIT1) {
-        Some(mut call) => {
-            let result = unsafe { core_inotify_init1(&mut call, flags) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(libc::SYS_inotify_init1, flags as usize, 0, 0, 0, 0, 0)
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::INOTIFY_INIT1) {
+            Some(mut call) => {
+                let result = unsafe { core_inotify_init1(&mut call, flags) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(libc::SYS_inotify_init1, flags as usize, 0, 0, 0, 0, 0)
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int inotify_add_watch(int fd, const char *path, unsigned mask)`
@@ -1798,27 +1933,31 @@ pub(crate) unsafe fn core_inotify_add_watch(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn inotify_add_watch(fd: i32, path: *mut u8, mask: u32) -> i32 {
-    let result = match Call::enter(functions::INOTIFY_ADD_WATCH) {
-        Some(mut call) => {
-            let result = unsafe { core_inotify_add_watch(&mut call, fd, path, mask) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_inotify_add_watch,
-                    fd as usize,
-                    path as usize,
-                    mask as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::INOTIFY_ADD_WATCH) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_inotify_add_watch(&mut call, fd, path, mask)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_inotify_add_watch,
+                        fd as usize,
+                        path as usize,
+                        mask as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int inotify_rm_watch(int fd, int watch)`
@@ -1847,27 +1986,29 @@ pub(crate) unsafe fn core_inotify_rm_watch(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn inotify_rm_watch(fd: i32, watch: i32) -> i32 {
-    let result = match Call::enter(functions::INOTIFY_RM_WATCH) {
-        Some(mut call) => {
-            let result = unsafe { core_inotify_rm_watch(&mut call, fd, watch) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_inotify_rm_watch,
-                    fd as usize,
-                    watch as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::INOTIFY_RM_WATCH) {
+            Some(mut call) => {
+                let result = unsafe { core_inotify_rm_watch(&mut call, fd, watch) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_inotify_rm_watch,
+                        fd as usize,
+                        watch as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int fanotify_init(unsigned flags, unsigned event_flags)`
@@ -1899,27 +2040,31 @@ pub(crate) unsafe fn core_fanotify_init(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn fanotify_init(flags: u32, event_flags: u32) -> i32 {
-    let result = match Call::enter(functions::FANOTIFY_INIT) {
-        Some(mut call) => {
-            let result = unsafe { core_fanotify_init(&mut call, flags, event_flags) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_fanotify_init,
-                    flags as usize,
-                    event_flags as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::FANOTIFY_INIT) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_fanotify_init(&mut call, flags, event_flags)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_fanotify_init,
+                        flags as usize,
+                        event_flags as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int fanotify_mark(int fd, unsigned flags, unsigned long mask, int directory, const char *path)`
@@ -1960,27 +2105,29 @@ pub unsafe extern "C" fn fanotify_mark(
     directory: i32,
     path: *mut u8,
 ) -> i32 {
-    let result = match Call::enter(functions::FANOTIFY_MARK) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_fanotify_mark(&mut call, fd, flags, mask, directory, path)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_fanotify_mark,
-                    fd as usize,
-                    flags as usize,
-                    mask as usize,
-                    directory as usize,
-                    path as usize,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::FANOTIFY_MARK) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_fanotify_mark(&mut call, fd, flags, mask, directory, path)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_fanotify_mark,
+                        fd as usize,
+                        flags as usize,
+                        mask as usize,
+                        directory as usize,
+                        path as usize,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }

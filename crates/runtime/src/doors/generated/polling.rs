@@ -117,29 +117,38 @@ pub unsafe extern "C" fn select(
     exceptional: *mut u8,
     timeout: *mut u8,
 ) -> i32 {
-    let result = match Call::enter(functions::SELECT) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_select(&mut call, count, readable, writable, exceptional, timeout)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_select,
-                    count as usize,
-                    readable as usize,
-                    writable as usize,
-                    exceptional as usize,
-                    timeout as usize,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SELECT) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_select(
+                        &mut call,
+                        count,
+                        readable,
+                        writable,
+                        exceptional,
+                        timeout,
+                    )
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_select,
+                        count as usize,
+                        readable as usize,
+                        writable as usize,
+                        exceptional as usize,
+                        timeout as usize,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -276,19 +285,21 @@ pub(crate) unsafe fn core_epoll_create(call: &mut Call, size: i32) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn epoll_create(size: i32) -> i32 {
-    let result = match Call::enter(functions::EPOLL_CREATE) {
-        Some(mut call) => {
-            let result = unsafe { core_epoll_create(&mut call, size) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(libc::SYS_epoll_create, size as usize, 0, 0, 0, 0, 0)
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::EPOLL_CREATE) {
+            Some(mut call) => {
+                let result = unsafe { core_epoll_create(&mut call, size) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(libc::SYS_epoll_create, size as usize, 0, 0, 0, 0, 0)
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int epoll_create1(int flags)`
@@ -315,19 +326,21 @@ pub(crate) unsafe fn core_epoll_create1(call: &mut Call, flags: i32) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn epoll_create1(flags: i32) -> i32 {
-    let result = match Call::enter(functions::EPOLL_CREATE1) {
-        Some(mut call) => {
-            let result = unsafe { core_epoll_create1(&mut call, flags) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(libc::SYS_epoll_create1, flags as usize, 0, 0, 0, 0, 0)
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::EPOLL_CREATE1) {
+            Some(mut call) => {
+                let result = unsafe { core_epoll_create1(&mut call, flags) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(libc::SYS_epoll_create1, flags as usize, 0, 0, 0, 0, 0)
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int epoll_ctl(int fd, int operation, int target, const void *event)`
@@ -371,29 +384,31 @@ pub unsafe extern "C" fn epoll_ctl(
     target: i32,
     event: *mut u8,
 ) -> i32 {
-    let result = match Call::enter(functions::EPOLL_CTL) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_epoll_ctl(&mut call, fd, operation, target, event)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_epoll_ctl,
-                    fd as usize,
-                    operation as usize,
-                    target as usize,
-                    event as usize,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::EPOLL_CTL) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_epoll_ctl(&mut call, fd, operation, target, event)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_epoll_ctl,
+                        fd as usize,
+                        operation as usize,
+                        target as usize,
+                        event as usize,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int epoll_wait(int fd, void *events, int room, int timeout_ms)`
@@ -442,29 +457,31 @@ pub unsafe extern "C" fn epoll_wait(
     room: i32,
     timeout_ms: i32,
 ) -> i32 {
-    let result = match Call::enter(functions::EPOLL_WAIT) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_epoll_wait(&mut call, fd, events, room, timeout_ms)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_epoll_wait,
-                    fd as usize,
-                    events as usize,
-                    room as usize,
-                    timeout_ms as usize,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::EPOLL_WAIT) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_epoll_wait(&mut call, fd, events, room, timeout_ms)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_epoll_wait,
+                        fd as usize,
+                        events as usize,
+                        room as usize,
+                        timeout_ms as usize,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int kernel_epoll_pwait(int fd, void *events, int room, int timeout_ms, const void *mask, size_t mask_size)`

@@ -42,27 +42,29 @@ pub(crate) unsafe fn core_socket(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn socket(domain: i32, type_: i32, protocol: i32) -> i32 {
-    let result = match Call::enter(functions::SOCKET) {
-        Some(mut call) => {
-            let result = unsafe { core_socket(&mut call, domain, type_, protocol) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_socket,
-                    domain as usize,
-                    type_ as usize,
-                    protocol as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SOCKET) {
+            Some(mut call) => {
+                let result = unsafe { core_socket(&mut call, domain, type_, protocol) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_socket,
+                        domain as usize,
+                        type_ as usize,
+                        protocol as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -101,27 +103,29 @@ pub(crate) unsafe fn core_bind(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn bind(fd: i32, address: *mut u8, size: u32) -> i32 {
-    let result = match Call::enter(functions::BIND) {
-        Some(mut call) => {
-            let result = unsafe { core_bind(&mut call, fd, address, size) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_bind,
-                    fd as usize,
-                    address as usize,
-                    size as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::BIND) {
+            Some(mut call) => {
+                let result = unsafe { core_bind(&mut call, fd, address, size) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_bind,
+                        fd as usize,
+                        address as usize,
+                        size as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int listen(int fd, int backlog)`
@@ -146,27 +150,29 @@ pub(crate) unsafe fn core_listen(call: &mut Call, fd: i32, backlog: i32) -> isiz
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn listen(fd: i32, backlog: i32) -> i32 {
-    let result = match Call::enter(functions::LISTEN) {
-        Some(mut call) => {
-            let result = unsafe { core_listen(&mut call, fd, backlog) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_listen,
-                    fd as usize,
-                    backlog as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::LISTEN) {
+            Some(mut call) => {
+                let result = unsafe { core_listen(&mut call, fd, backlog) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_listen,
+                        fd as usize,
+                        backlog as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int connect(int fd, const void *address, socklen_t size)`
@@ -199,27 +205,29 @@ pub(crate) unsafe fn core_connect(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn connect(fd: i32, address: *mut u8, size: u32) -> i32 {
-    let result = match Call::enter(functions::CONNECT) {
-        Some(mut call) => {
-            let result = unsafe { core_connect(&mut call, fd, address, size) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_connect,
-                    fd as usize,
-                    address as usize,
-                    size as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::CONNECT) {
+            Some(mut call) => {
+                let result = unsafe { core_connect(&mut call, fd, address, size) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_connect,
+                        fd as usize,
+                        address as usize,
+                        size as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -250,19 +258,29 @@ pub(crate) unsafe fn core_shutdown(call: &mut Call, fd: i32, how: i32) -> isize 
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn shutdown(fd: i32, how: i32) -> i32 {
-    let result = match Call::enter(functions::SHUTDOWN) {
-        Some(mut call) => {
-            let result = unsafe { core_shutdown(&mut call, fd, how) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(libc::SYS_shutdown, fd as usize, how as usize, 0, 0, 0, 0)
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SHUTDOWN) {
+            Some(mut call) => {
+                let result = unsafe { core_shutdown(&mut call, fd, how) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_shutdown,
+                        fd as usize,
+                        how as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int setsockopt(int fd, int level, int option, const void *value, socklen_t size)`
@@ -310,29 +328,31 @@ pub unsafe extern "C" fn setsockopt(
     value: *mut u8,
     size: u32,
 ) -> i32 {
-    let result = match Call::enter(functions::SETSOCKOPT) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_setsockopt(&mut call, fd, level, option, value, size)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_setsockopt,
-                    fd as usize,
-                    level as usize,
-                    option as usize,
-                    value as usize,
-                    size as usize,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SETSOCKOPT) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_setsockopt(&mut call, fd, level, option, value, size)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_setsockopt,
+                        fd as usize,
+                        level as usize,
+                        option as usize,
+                        value as usize,
+                        size as usize,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `ssize_t sendto(int fd, const void *buffer, size_t length, int flags, const void *address, socklen_t size)`
@@ -396,27 +416,29 @@ pub unsafe extern "C" fn sendto(
     address: *mut u8,
     size: u32,
 ) -> i64 {
-    let result = match Call::enter(functions::SENDTO) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_sendto(&mut call, fd, buffer, length, flags, address, size)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_sendto,
-                    fd as usize,
-                    buffer as usize,
-                    length as usize,
-                    flags as usize,
-                    address as usize,
-                    size as usize,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SENDTO) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_sendto(&mut call, fd, buffer, length, flags, address, size)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i64
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_sendto,
+                        fd as usize,
+                        buffer as usize,
+                        length as usize,
+                        flags as usize,
+                        address as usize,
+                        size as usize,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i64
+    })
 }

@@ -36,14 +36,16 @@ unsafe fn core_sqlite3_initialize(call: &mut Call) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_initialize() -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_INITIALIZE) else {
-        return unsafe {
-            foreign::next!(sqlite3_initialize : unsafe extern "C" fn () -> i32)()
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_INITIALIZE) else {
+            return unsafe {
+                foreign::next!(sqlite3_initialize : unsafe extern "C" fn () -> i32)()
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_initialize(&mut call) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_initialize(&mut call) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_shutdown(void)`
@@ -67,14 +69,16 @@ unsafe fn core_sqlite3_shutdown(call: &mut Call) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_shutdown() -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SHUTDOWN) else {
-        return unsafe {
-            foreign::next!(sqlite3_shutdown : unsafe extern "C" fn () -> i32)()
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SHUTDOWN) else {
+            return unsafe {
+                foreign::next!(sqlite3_shutdown : unsafe extern "C" fn () -> i32)()
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_shutdown(&mut call) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_shutdown(&mut call) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_os_init(void)`
@@ -98,14 +102,16 @@ unsafe fn core_sqlite3_os_init(call: &mut Call) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_os_init() -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_OS_INIT) else {
-        return unsafe {
-            foreign::next!(sqlite3_os_init : unsafe extern "C" fn () -> i32)()
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_OS_INIT) else {
+            return unsafe {
+                foreign::next!(sqlite3_os_init : unsafe extern "C" fn () -> i32)()
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_os_init(&mut call) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_os_init(&mut call) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_os_end(void)`
@@ -129,14 +135,16 @@ unsafe fn core_sqlite3_os_end(call: &mut Call) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_os_end() -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_OS_END) else {
-        return unsafe {
-            foreign::next!(sqlite3_os_end : unsafe extern "C" fn () -> i32)()
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_OS_END) else {
+            return unsafe {
+                foreign::next!(sqlite3_os_end : unsafe extern "C" fn () -> i32)()
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_os_end(&mut call) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_os_end(&mut call) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_config(int option, long a, long b, long c)`
@@ -167,16 +175,18 @@ unsafe fn core_sqlite3_config(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_config(option: i32, a: i64, b: i64, c: i64) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CONFIG) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_config : unsafe extern "C" fn (i32, i64, i64, i64) -> i32
-            )(option, a, b, c)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CONFIG) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_config : unsafe extern "C" fn (i32, i64, i64, i64) -> i32
+                )(option, a, b, c)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_config(&mut call, option, a, b, c) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_config(&mut call, option, a, b, c) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_db_config(sqlite3 *db, int option, long a, int *state)`
@@ -223,17 +233,19 @@ pub unsafe extern "C" fn sqlite3_db_config(
     a: i64,
     state: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_CONFIG) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_db_config : unsafe extern "C" fn (* mut u8, i32, i64, * mut u8)
-                -> i32
-            )(db, option, a, state)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_CONFIG) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_db_config : unsafe extern "C" fn (* mut u8, i32, i64, * mut
+                    u8) -> i32
+                )(db, option, a, state)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_db_config(&mut call, db, option, a, state) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_db_config(&mut call, db, option, a, state) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_test_control(int option, long a, long b, long c, long d)`
@@ -272,17 +284,20 @@ pub unsafe extern "C" fn sqlite3_test_control(
     c: i64,
     d: i64,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_TEST_CONTROL) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_test_control : unsafe extern "C" fn (i32, i64, i64, i64, i64) ->
-                i32
-            )(option, a, b, c, d)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_TEST_CONTROL)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_test_control : unsafe extern "C" fn (i32, i64, i64, i64, i64)
+                    -> i32
+                )(option, a, b, c, d)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_test_control(&mut call, option, a, b, c, d) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_test_control(&mut call, option, a, b, c, d) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_enable_shared_cache(int on)`
@@ -307,17 +322,21 @@ unsafe fn core_sqlite3_enable_shared_cache(call: &mut Call, on: i32) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_enable_shared_cache(on: i32) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_ENABLE_SHARED_CACHE)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_enable_shared_cache : unsafe extern "C" fn (i32) -> i32
-            )(on)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(
+            CHOSEN,
+            functions::SQLITE3_ENABLE_SHARED_CACHE,
+        ) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_enable_shared_cache : unsafe extern "C" fn (i32) -> i32
+                )(on)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_enable_shared_cache(&mut call, on) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_enable_shared_cache(&mut call, on) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_status(int what, int *current, int *highest, int reset)`
@@ -357,19 +376,21 @@ pub unsafe extern "C" fn sqlite3_status(
     highest: *mut u8,
     reset: i32,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STATUS) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_status : unsafe extern "C" fn (i32, * mut u8, * mut u8, i32) ->
-                i32
-            )(what, current, highest, reset)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STATUS) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_status : unsafe extern "C" fn (i32, * mut u8, * mut u8, i32)
+                    -> i32
+                )(what, current, highest, reset)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_status(&mut call, what, current, highest, reset)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_status(&mut call, what, current, highest, reset)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_status64(int what, sqlite3_int64 *current, sqlite3_int64 *highest, int reset)`
@@ -409,19 +430,21 @@ pub unsafe extern "C" fn sqlite3_status64(
     highest: *mut u8,
     reset: i32,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STATUS64) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_status64 : unsafe extern "C" fn (i32, * mut u8, * mut u8, i32) ->
-                i32
-            )(what, current, highest, reset)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STATUS64) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_status64 : unsafe extern "C" fn (i32, * mut u8, * mut u8,
+                    i32) -> i32
+                )(what, current, highest, reset)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_status64(&mut call, what, current, highest, reset)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_status64(&mut call, what, current, highest, reset)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `sqlite3_int64 sqlite3_memory_used(void)`
@@ -445,14 +468,16 @@ unsafe fn core_sqlite3_memory_used(call: &mut Call) -> i64 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_memory_used() -> i64 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_MEMORY_USED) else {
-        return unsafe {
-            foreign::next!(sqlite3_memory_used : unsafe extern "C" fn () -> i64)()
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_MEMORY_USED) else {
+            return unsafe {
+                foreign::next!(sqlite3_memory_used : unsafe extern "C" fn () -> i64)()
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_memory_used(&mut call) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_memory_used(&mut call) };
+        call.leave();
+        result
+    })
 }
 
 /// `sqlite3_int64 sqlite3_memory_highwater(int reset)`
@@ -477,17 +502,19 @@ unsafe fn core_sqlite3_memory_highwater(call: &mut Call, reset: i32) -> i64 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_memory_highwater(reset: i32) -> i64 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_MEMORY_HIGHWATER)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_memory_highwater : unsafe extern "C" fn (i32) -> i64
-            )(reset)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_MEMORY_HIGHWATER)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_memory_highwater : unsafe extern "C" fn (i32) -> i64
+                )(reset)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_memory_highwater(&mut call, reset) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_memory_highwater(&mut call, reset) };
+        call.leave();
+        result
+    })
 }
 
 /// `sqlite3_int64 sqlite3_soft_heap_limit64(sqlite3_int64 bytes)`
@@ -512,17 +539,19 @@ unsafe fn core_sqlite3_soft_heap_limit64(call: &mut Call, bytes: i64) -> i64 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_soft_heap_limit64(bytes: i64) -> i64 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SOFT_HEAP_LIMIT64)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_soft_heap_limit64 : unsafe extern "C" fn (i64) -> i64
-            )(bytes)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SOFT_HEAP_LIMIT64)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_soft_heap_limit64 : unsafe extern "C" fn (i64) -> i64
+                )(bytes)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_soft_heap_limit64(&mut call, bytes) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_soft_heap_limit64(&mut call, bytes) };
+        call.leave();
+        result
+    })
 }
 
 /// `sqlite3_int64 sqlite3_hard_heap_limit64(sqlite3_int64 bytes)`
@@ -547,17 +576,19 @@ unsafe fn core_sqlite3_hard_heap_limit64(call: &mut Call, bytes: i64) -> i64 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_hard_heap_limit64(bytes: i64) -> i64 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_HARD_HEAP_LIMIT64)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_hard_heap_limit64 : unsafe extern "C" fn (i64) -> i64
-            )(bytes)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_HARD_HEAP_LIMIT64)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_hard_heap_limit64 : unsafe extern "C" fn (i64) -> i64
+                )(bytes)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_hard_heap_limit64(&mut call, bytes) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_hard_heap_limit64(&mut call, bytes) };
+        call.leave();
+        result
+    })
 }
 
 /// `void sqlite3_soft_heap_limit(int bytes)`
@@ -584,13 +615,18 @@ unsafe fn core_sqlite3_soft_heap_limit(call: &mut Call, bytes: i32) {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_soft_heap_limit(bytes: i32) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SOFT_HEAP_LIMIT) else {
-        return unsafe {
-            foreign::next!(sqlite3_soft_heap_limit : unsafe extern "C" fn (i32))(bytes)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SOFT_HEAP_LIMIT)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_soft_heap_limit : unsafe extern "C" fn (i32)
+                )(bytes)
+            };
         };
-    };
-    unsafe { core_sqlite3_soft_heap_limit(&mut call, bytes) };
-    call.leave();
+        unsafe { core_sqlite3_soft_heap_limit(&mut call, bytes) };
+        call.leave();
+    })
 }
 
 /// `int sqlite3_release_memory(int bytes)`
@@ -615,16 +651,19 @@ unsafe fn core_sqlite3_release_memory(call: &mut Call, bytes: i32) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_release_memory(bytes: i32) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RELEASE_MEMORY) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_release_memory : unsafe extern "C" fn (i32) -> i32
-            )(bytes)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RELEASE_MEMORY)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_release_memory : unsafe extern "C" fn (i32) -> i32
+                )(bytes)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_release_memory(&mut call, bytes) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_release_memory(&mut call, bytes) };
+        call.leave();
+        result
+    })
 }
 
 /// `void sqlite3_randomness(int bytes, void *memory)`
@@ -652,15 +691,17 @@ unsafe fn core_sqlite3_randomness(call: &mut Call, bytes: i32, memory: *mut u8) 
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_randomness(bytes: i32, memory: *mut u8) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RANDOMNESS) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_randomness : unsafe extern "C" fn (i32, * mut u8)
-            )(bytes, memory)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RANDOMNESS) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_randomness : unsafe extern "C" fn (i32, * mut u8)
+                )(bytes, memory)
+            };
         };
-    };
-    unsafe { core_sqlite3_randomness(&mut call, bytes, memory) };
-    call.leave();
+        unsafe { core_sqlite3_randomness(&mut call, bytes, memory) };
+        call.leave();
+    })
 }
 
 /// `int sqlite3_sleep(int ms)`
@@ -686,14 +727,16 @@ unsafe fn core_sqlite3_sleep(call: &mut Call, ms: i32) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_sleep(ms: i32) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SLEEP) else {
-        return unsafe {
-            foreign::next!(sqlite3_sleep : unsafe extern "C" fn (i32) -> i32)(ms)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SLEEP) else {
+            return unsafe {
+                foreign::next!(sqlite3_sleep : unsafe extern "C" fn (i32) -> i32)(ms)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_sleep(&mut call, ms) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_sleep(&mut call, ms) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_auto_extension(void *entry)`
@@ -718,16 +761,19 @@ unsafe fn core_sqlite3_auto_extension(call: &mut Call, entry: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_auto_extension(entry: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_AUTO_EXTENSION) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_auto_extension : unsafe extern "C" fn (* mut u8) -> i32
-            )(entry)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_AUTO_EXTENSION)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_auto_extension : unsafe extern "C" fn (* mut u8) -> i32
+                )(entry)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_auto_extension(&mut call, entry) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_auto_extension(&mut call, entry) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_cancel_auto_extension(void *entry)`
@@ -753,17 +799,22 @@ unsafe fn core_sqlite3_cancel_auto_extension(call: &mut Call, entry: *mut u8) ->
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_cancel_auto_extension(entry: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CANCEL_AUTO_EXTENSION)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_cancel_auto_extension : unsafe extern "C" fn (* mut u8) -> i32
-            )(entry)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(
+            CHOSEN,
+            functions::SQLITE3_CANCEL_AUTO_EXTENSION,
+        ) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_cancel_auto_extension : unsafe extern "C" fn (* mut u8) ->
+                    i32
+                )(entry)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_cancel_auto_extension(&mut call, entry) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_cancel_auto_extension(&mut call, entry) };
+        call.leave();
+        result
+    })
 }
 
 /// `void sqlite3_reset_auto_extension(void)`
@@ -789,14 +840,18 @@ unsafe fn core_sqlite3_reset_auto_extension(call: &mut Call) {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_reset_auto_extension() {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESET_AUTO_EXTENSION)
-    else {
-        return unsafe {
-            foreign::next!(sqlite3_reset_auto_extension : unsafe extern "C" fn ())()
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(
+            CHOSEN,
+            functions::SQLITE3_RESET_AUTO_EXTENSION,
+        ) else {
+            return unsafe {
+                foreign::next!(sqlite3_reset_auto_extension : unsafe extern "C" fn ())()
+            };
         };
-    };
-    unsafe { core_sqlite3_reset_auto_extension(&mut call) };
-    call.leave();
+        unsafe { core_sqlite3_reset_auto_extension(&mut call) };
+        call.leave();
+    })
 }
 
 /// `sqlite3_vfs *sqlite3_vfs_find(const char *name)`
@@ -821,16 +876,18 @@ unsafe fn core_sqlite3_vfs_find(call: &mut Call, name: *mut u8) -> *mut u8 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_vfs_find(name: *mut u8) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VFS_FIND) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_vfs_find : unsafe extern "C" fn (* mut u8) -> * mut u8
-            )(name)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VFS_FIND) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_vfs_find : unsafe extern "C" fn (* mut u8) -> * mut u8
+                )(name)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_vfs_find(&mut call, name) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_vfs_find(&mut call, name) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_vfs_register(sqlite3_vfs *vfs, int make_default)`
@@ -861,16 +918,19 @@ unsafe fn core_sqlite3_vfs_register(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_vfs_register(vfs: *mut u8, make_default: i32) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VFS_REGISTER) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_vfs_register : unsafe extern "C" fn (* mut u8, i32) -> i32
-            )(vfs, make_default)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VFS_REGISTER)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_vfs_register : unsafe extern "C" fn (* mut u8, i32) -> i32
+                )(vfs, make_default)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_vfs_register(&mut call, vfs, make_default) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_vfs_register(&mut call, vfs, make_default) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_vfs_unregister(sqlite3_vfs *vfs)`
@@ -895,16 +955,19 @@ unsafe fn core_sqlite3_vfs_unregister(call: &mut Call, vfs: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_vfs_unregister(vfs: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VFS_UNREGISTER) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_vfs_unregister : unsafe extern "C" fn (* mut u8) -> i32
-            )(vfs)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VFS_UNREGISTER)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_vfs_unregister : unsafe extern "C" fn (* mut u8) -> i32
+                )(vfs)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_vfs_unregister(&mut call, vfs) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_vfs_unregister(&mut call, vfs) };
+        call.leave();
+        result
+    })
 }
 
 /// `sqlite3_mutex *sqlite3_mutex_alloc(int kind)`
@@ -929,16 +992,18 @@ unsafe fn core_sqlite3_mutex_alloc(call: &mut Call, kind: i32) -> *mut u8 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_mutex_alloc(kind: i32) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_MUTEX_ALLOC) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_mutex_alloc : unsafe extern "C" fn (i32) -> * mut u8
-            )(kind)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_MUTEX_ALLOC) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_mutex_alloc : unsafe extern "C" fn (i32) -> * mut u8
+                )(kind)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_mutex_alloc(&mut call, kind) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_mutex_alloc(&mut call, kind) };
+        call.leave();
+        result
+    })
 }
 
 /// `void sqlite3_mutex_free(sqlite3_mutex *mutex)`
@@ -965,13 +1030,17 @@ unsafe fn core_sqlite3_mutex_free(call: &mut Call, mutex: *mut u8) {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_mutex_free(mutex: *mut u8) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_MUTEX_FREE) else {
-        return unsafe {
-            foreign::next!(sqlite3_mutex_free : unsafe extern "C" fn (* mut u8))(mutex)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_MUTEX_FREE) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_mutex_free : unsafe extern "C" fn (* mut u8)
+                )(mutex)
+            };
         };
-    };
-    unsafe { core_sqlite3_mutex_free(&mut call, mutex) };
-    call.leave();
+        unsafe { core_sqlite3_mutex_free(&mut call, mutex) };
+        call.leave();
+    })
 }
 
 /// `void sqlite3_mutex_enter(sqlite3_mutex *mutex)`
@@ -1000,13 +1069,17 @@ unsafe fn core_sqlite3_mutex_enter(call: &mut Call, mutex: *mut u8) {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_mutex_enter(mutex: *mut u8) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_MUTEX_ENTER) else {
-        return unsafe {
-            foreign::next!(sqlite3_mutex_enter : unsafe extern "C" fn (* mut u8))(mutex)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_MUTEX_ENTER) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_mutex_enter : unsafe extern "C" fn (* mut u8)
+                )(mutex)
+            };
         };
-    };
-    unsafe { core_sqlite3_mutex_enter(&mut call, mutex) };
-    call.leave();
+        unsafe { core_sqlite3_mutex_enter(&mut call, mutex) };
+        call.leave();
+    })
 }
 
 /// `int sqlite3_mutex_try(sqlite3_mutex *mutex)`
@@ -1032,16 +1105,18 @@ unsafe fn core_sqlite3_mutex_try(call: &mut Call, mutex: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_mutex_try(mutex: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_MUTEX_TRY) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_mutex_try : unsafe extern "C" fn (* mut u8) -> i32
-            )(mutex)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_MUTEX_TRY) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_mutex_try : unsafe extern "C" fn (* mut u8) -> i32
+                )(mutex)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_mutex_try(&mut call, mutex) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_mutex_try(&mut call, mutex) };
+        call.leave();
+        result
+    })
 }
 
 /// `void sqlite3_mutex_leave(sqlite3_mutex *mutex)`
@@ -1068,13 +1143,17 @@ unsafe fn core_sqlite3_mutex_leave(call: &mut Call, mutex: *mut u8) {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_mutex_leave(mutex: *mut u8) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_MUTEX_LEAVE) else {
-        return unsafe {
-            foreign::next!(sqlite3_mutex_leave : unsafe extern "C" fn (* mut u8))(mutex)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_MUTEX_LEAVE) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_mutex_leave : unsafe extern "C" fn (* mut u8)
+                )(mutex)
+            };
         };
-    };
-    unsafe { core_sqlite3_mutex_leave(&mut call, mutex) };
-    call.leave();
+        unsafe { core_sqlite3_mutex_leave(&mut call, mutex) };
+        call.leave();
+    })
 }
 
 /// `char *sqlite3_vmprintf(const char *format, void *arguments)`
@@ -1114,16 +1193,19 @@ pub unsafe extern "C" fn sqlite3_vmprintf(
     format: *mut u8,
     arguments: *mut u8,
 ) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VMPRINTF) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_vmprintf : unsafe extern "C" fn (* mut u8, * mut u8) -> * mut u8
-            )(format, arguments)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VMPRINTF) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_vmprintf : unsafe extern "C" fn (* mut u8, * mut u8) -> * mut
+                    u8
+                )(format, arguments)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_vmprintf(&mut call, format, arguments) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_vmprintf(&mut call, format, arguments) };
+        call.leave();
+        result
+    })
 }
 
 /// `char *sqlite3_vsnprintf(int bytes, char *text, const char *format, void *arguments)`
@@ -1162,19 +1244,21 @@ pub unsafe extern "C" fn sqlite3_vsnprintf(
     format: *mut u8,
     arguments: *mut u8,
 ) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VSNPRINTF) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_vsnprintf : unsafe extern "C" fn (i32, * mut u8, * mut u8, * mut
-                u8) -> * mut u8
-            )(bytes, text, format, arguments)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VSNPRINTF) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_vsnprintf : unsafe extern "C" fn (i32, * mut u8, * mut u8, *
+                    mut u8) -> * mut u8
+                )(bytes, text, format, arguments)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_vsnprintf(&mut call, bytes, text, format, arguments)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_vsnprintf(&mut call, bytes, text, format, arguments)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `sqlite3_str *sqlite3_str_new(sqlite3 *db)`
@@ -1199,16 +1283,18 @@ unsafe fn core_sqlite3_str_new(call: &mut Call, db: *mut u8) -> *mut u8 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_str_new(db: *mut u8) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_NEW) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_str_new : unsafe extern "C" fn (* mut u8) -> * mut u8
-            )(db)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_NEW) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_str_new : unsafe extern "C" fn (* mut u8) -> * mut u8
+                )(db)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_str_new(&mut call, db) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_str_new(&mut call, db) };
+        call.leave();
+        result
+    })
 }
 
 /// `char *sqlite3_str_finish(sqlite3_str *text)`
@@ -1240,16 +1326,18 @@ unsafe fn core_sqlite3_str_finish(call: &mut Call, text: *mut u8) -> *mut u8 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_str_finish(text: *mut u8) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_FINISH) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_str_finish : unsafe extern "C" fn (* mut u8) -> * mut u8
-            )(text)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_FINISH) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_str_finish : unsafe extern "C" fn (* mut u8) -> * mut u8
+                )(text)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_str_finish(&mut call, text) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_str_finish(&mut call, text) };
+        call.leave();
+        result
+    })
 }
 
 /// `void sqlite3_str_vappendf(sqlite3_str *text, const char *format, void *arguments)`
@@ -1287,16 +1375,19 @@ pub unsafe extern "C" fn sqlite3_str_vappendf(
     format: *mut u8,
     arguments: *mut u8,
 ) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_VAPPENDF) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_str_vappendf : unsafe extern "C" fn (* mut u8, * mut u8, * mut
-                u8)
-            )(text, format, arguments)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_VAPPENDF)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_str_vappendf : unsafe extern "C" fn (* mut u8, * mut u8, *
+                    mut u8)
+                )(text, format, arguments)
+            };
         };
-    };
-    unsafe { core_sqlite3_str_vappendf(&mut call, text, format, arguments) };
-    call.leave();
+        unsafe { core_sqlite3_str_vappendf(&mut call, text, format, arguments) };
+        call.leave();
+    })
 }
 
 /// `void sqlite3_str_append(sqlite3_str *text, const char *more, int bytes)`
@@ -1331,15 +1422,17 @@ unsafe fn core_sqlite3_str_append(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_str_append(text: *mut u8, more: *mut u8, bytes: i32) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_APPEND) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_str_append : unsafe extern "C" fn (* mut u8, * mut u8, i32)
-            )(text, more, bytes)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_APPEND) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_str_append : unsafe extern "C" fn (* mut u8, * mut u8, i32)
+                )(text, more, bytes)
+            };
         };
-    };
-    unsafe { core_sqlite3_str_append(&mut call, text, more, bytes) };
-    call.leave();
+        unsafe { core_sqlite3_str_append(&mut call, text, more, bytes) };
+        call.leave();
+    })
 }
 
 /// `void sqlite3_str_appendall(sqlite3_str *text, const char *more)`
@@ -1367,15 +1460,18 @@ unsafe fn core_sqlite3_str_appendall(call: &mut Call, text: *mut u8, more: *mut 
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_str_appendall(text: *mut u8, more: *mut u8) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_APPENDALL) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_str_appendall : unsafe extern "C" fn (* mut u8, * mut u8)
-            )(text, more)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_APPENDALL)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_str_appendall : unsafe extern "C" fn (* mut u8, * mut u8)
+                )(text, more)
+            };
         };
-    };
-    unsafe { core_sqlite3_str_appendall(&mut call, text, more) };
-    call.leave();
+        unsafe { core_sqlite3_str_appendall(&mut call, text, more) };
+        call.leave();
+    })
 }
 
 /// `void sqlite3_str_appendchar(sqlite3_str *text, int count, char c)`
@@ -1409,15 +1505,18 @@ unsafe fn core_sqlite3_str_appendchar(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_str_appendchar(text: *mut u8, count: i32, c: i8) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_APPENDCHAR) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_str_appendchar : unsafe extern "C" fn (* mut u8, i32, i8)
-            )(text, count, c)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_APPENDCHAR)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_str_appendchar : unsafe extern "C" fn (* mut u8, i32, i8)
+                )(text, count, c)
+            };
         };
-    };
-    unsafe { core_sqlite3_str_appendchar(&mut call, text, count, c) };
-    call.leave();
+        unsafe { core_sqlite3_str_appendchar(&mut call, text, count, c) };
+        call.leave();
+    })
 }
 
 /// `void sqlite3_str_reset(sqlite3_str *text)`
@@ -1444,13 +1543,15 @@ unsafe fn core_sqlite3_str_reset(call: &mut Call, text: *mut u8) {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_str_reset(text: *mut u8) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_RESET) else {
-        return unsafe {
-            foreign::next!(sqlite3_str_reset : unsafe extern "C" fn (* mut u8))(text)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_RESET) else {
+            return unsafe {
+                foreign::next!(sqlite3_str_reset : unsafe extern "C" fn (* mut u8))(text)
+            };
         };
-    };
-    unsafe { core_sqlite3_str_reset(&mut call, text) };
-    call.leave();
+        unsafe { core_sqlite3_str_reset(&mut call, text) };
+        call.leave();
+    })
 }
 
 /// `int sqlite3_str_errcode(sqlite3_str *text)`
@@ -1475,16 +1576,18 @@ unsafe fn core_sqlite3_str_errcode(call: &mut Call, text: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_str_errcode(text: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_ERRCODE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_str_errcode : unsafe extern "C" fn (* mut u8) -> i32
-            )(text)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_ERRCODE) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_str_errcode : unsafe extern "C" fn (* mut u8) -> i32
+                )(text)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_str_errcode(&mut call, text) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_str_errcode(&mut call, text) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_str_length(sqlite3_str *text)`
@@ -1509,16 +1612,18 @@ unsafe fn core_sqlite3_str_length(call: &mut Call, text: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_str_length(text: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_LENGTH) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_str_length : unsafe extern "C" fn (* mut u8) -> i32
-            )(text)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_LENGTH) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_str_length : unsafe extern "C" fn (* mut u8) -> i32
+                )(text)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_str_length(&mut call, text) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_str_length(&mut call, text) };
+        call.leave();
+        result
+    })
 }
 
 /// `char *sqlite3_str_value(sqlite3_str *text)`
@@ -1550,16 +1655,18 @@ unsafe fn core_sqlite3_str_value(call: &mut Call, text: *mut u8) -> *mut u8 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_str_value(text: *mut u8) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_VALUE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_str_value : unsafe extern "C" fn (* mut u8) -> * mut u8
-            )(text)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STR_VALUE) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_str_value : unsafe extern "C" fn (* mut u8) -> * mut u8
+                )(text)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_str_value(&mut call, text) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_str_value(&mut call, text) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_open(const char *name, sqlite3 **db)`
@@ -1586,16 +1693,18 @@ unsafe fn core_sqlite3_open(call: &mut Call, name: *mut u8, db: *mut u8) -> i32 
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_open(name: *mut u8, db: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_OPEN) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_open : unsafe extern "C" fn (* mut u8, * mut u8) -> i32
-            )(name, db)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_OPEN) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_open : unsafe extern "C" fn (* mut u8, * mut u8) -> i32
+                )(name, db)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_open(&mut call, name, db) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_open(&mut call, name, db) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_open_v2(const char *name, sqlite3 **db, int flags, const char *vfs)`
@@ -1636,17 +1745,19 @@ pub unsafe extern "C" fn sqlite3_open_v2(
     flags: i32,
     vfs: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_OPEN_V2) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_open_v2 : unsafe extern "C" fn (* mut u8, * mut u8, i32, * mut
-                u8) -> i32
-            )(name, db, flags, vfs)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_OPEN_V2) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_open_v2 : unsafe extern "C" fn (* mut u8, * mut u8, i32, *
+                    mut u8) -> i32
+                )(name, db, flags, vfs)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_open_v2(&mut call, name, db, flags, vfs) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_open_v2(&mut call, name, db, flags, vfs) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_close(sqlite3 *db)`
@@ -1672,14 +1783,18 @@ unsafe fn core_sqlite3_close(call: &mut Call, db: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_close(db: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CLOSE) else {
-        return unsafe {
-            foreign::next!(sqlite3_close : unsafe extern "C" fn (* mut u8) -> i32)(db)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CLOSE) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_close : unsafe extern "C" fn (* mut u8) -> i32
+                )(db)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_close(&mut call, db) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_close(&mut call, db) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_close_v2(sqlite3 *db)`
@@ -1705,14 +1820,18 @@ unsafe fn core_sqlite3_close_v2(call: &mut Call, db: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_close_v2(db: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CLOSE_V2) else {
-        return unsafe {
-            foreign::next!(sqlite3_close_v2 : unsafe extern "C" fn (* mut u8) -> i32)(db)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CLOSE_V2) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_close_v2 : unsafe extern "C" fn (* mut u8) -> i32
+                )(db)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_close_v2(&mut call, db) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_close_v2(&mut call, db) };
+        call.leave();
+        result
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_exec_2(
@@ -1791,17 +1910,21 @@ pub unsafe extern "C" fn sqlite3_exec(
     data: *mut u8,
     message: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_EXEC) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_exec : unsafe extern "C" fn (* mut u8, * mut u8, * mut u8, * mut
-                u8, * mut u8) -> i32
-            )(db, sql, row, data, message)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_EXEC) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_exec : unsafe extern "C" fn (* mut u8, * mut u8, * mut u8, *
+                    mut u8, * mut u8) -> i32
+                )(db, sql, row, data, message)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_exec(&mut call, db, sql, row, data, message) };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_exec(&mut call, db, sql, row, data, message)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `const char *sqlite3_errmsg(sqlite3 *db)`
@@ -1833,16 +1956,18 @@ unsafe fn core_sqlite3_errmsg(call: &mut Call, db: *mut u8) -> *mut u8 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_errmsg(db: *mut u8) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_ERRMSG) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_errmsg : unsafe extern "C" fn (* mut u8) -> * mut u8
-            )(db)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_ERRMSG) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_errmsg : unsafe extern "C" fn (* mut u8) -> * mut u8
+                )(db)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_errmsg(&mut call, db) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_errmsg(&mut call, db) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_errcode(sqlite3 *db)`
@@ -1868,14 +1993,18 @@ unsafe fn core_sqlite3_errcode(call: &mut Call, db: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_errcode(db: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_ERRCODE) else {
-        return unsafe {
-            foreign::next!(sqlite3_errcode : unsafe extern "C" fn (* mut u8) -> i32)(db)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_ERRCODE) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_errcode : unsafe extern "C" fn (* mut u8) -> i32
+                )(db)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_errcode(&mut call, db) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_errcode(&mut call, db) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_extended_errcode(sqlite3 *db)`
@@ -1901,17 +2030,19 @@ unsafe fn core_sqlite3_extended_errcode(call: &mut Call, db: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_extended_errcode(db: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_EXTENDED_ERRCODE)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_extended_errcode : unsafe extern "C" fn (* mut u8) -> i32
-            )(db)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_EXTENDED_ERRCODE)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_extended_errcode : unsafe extern "C" fn (* mut u8) -> i32
+                )(db)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_extended_errcode(&mut call, db) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_extended_errcode(&mut call, db) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_extended_result_codes(sqlite3 *db, int on)`
@@ -1942,18 +2073,22 @@ unsafe fn core_sqlite3_extended_result_codes(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_extended_result_codes(db: *mut u8, on: i32) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_EXTENDED_RESULT_CODES)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_extended_result_codes : unsafe extern "C" fn (* mut u8, i32) ->
-                i32
-            )(db, on)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(
+            CHOSEN,
+            functions::SQLITE3_EXTENDED_RESULT_CODES,
+        ) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_extended_result_codes : unsafe extern "C" fn (* mut u8, i32)
+                    -> i32
+                )(db, on)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_extended_result_codes(&mut call, db, on) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_extended_result_codes(&mut call, db, on) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_error_offset(sqlite3 *db)`
@@ -1978,16 +2113,19 @@ unsafe fn core_sqlite3_error_offset(call: &mut Call, db: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_error_offset(db: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_ERROR_OFFSET) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_error_offset : unsafe extern "C" fn (* mut u8) -> i32
-            )(db)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_ERROR_OFFSET)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_error_offset : unsafe extern "C" fn (* mut u8) -> i32
+                )(db)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_error_offset(&mut call, db) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_error_offset(&mut call, db) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_system_errno(sqlite3 *db)`
@@ -2012,16 +2150,19 @@ unsafe fn core_sqlite3_system_errno(call: &mut Call, db: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_system_errno(db: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SYSTEM_ERRNO) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_system_errno : unsafe extern "C" fn (* mut u8) -> i32
-            )(db)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SYSTEM_ERRNO)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_system_errno : unsafe extern "C" fn (* mut u8) -> i32
+                )(db)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_system_errno(&mut call, db) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_system_errno(&mut call, db) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_changes(sqlite3 *db)`
@@ -2047,14 +2188,18 @@ unsafe fn core_sqlite3_changes(call: &mut Call, db: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_changes(db: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CHANGES) else {
-        return unsafe {
-            foreign::next!(sqlite3_changes : unsafe extern "C" fn (* mut u8) -> i32)(db)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CHANGES) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_changes : unsafe extern "C" fn (* mut u8) -> i32
+                )(db)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_changes(&mut call, db) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_changes(&mut call, db) };
+        call.leave();
+        result
+    })
 }
 
 /// `sqlite3_int64 sqlite3_changes64(sqlite3 *db)`
@@ -2080,16 +2225,18 @@ unsafe fn core_sqlite3_changes64(call: &mut Call, db: *mut u8) -> i64 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_changes64(db: *mut u8) -> i64 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CHANGES64) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_changes64 : unsafe extern "C" fn (* mut u8) -> i64
-            )(db)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CHANGES64) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_changes64 : unsafe extern "C" fn (* mut u8) -> i64
+                )(db)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_changes64(&mut call, db) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_changes64(&mut call, db) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_total_changes(sqlite3 *db)`
@@ -2114,16 +2261,19 @@ unsafe fn core_sqlite3_total_changes(call: &mut Call, db: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_total_changes(db: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_TOTAL_CHANGES) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_total_changes : unsafe extern "C" fn (* mut u8) -> i32
-            )(db)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_TOTAL_CHANGES)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_total_changes : unsafe extern "C" fn (* mut u8) -> i32
+                )(db)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_total_changes(&mut call, db) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_total_changes(&mut call, db) };
+        call.leave();
+        result
+    })
 }
 
 /// `sqlite3_int64 sqlite3_total_changes64(sqlite3 *db)`
@@ -2148,16 +2298,19 @@ unsafe fn core_sqlite3_total_changes64(call: &mut Call, db: *mut u8) -> i64 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_total_changes64(db: *mut u8) -> i64 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_TOTAL_CHANGES64) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_total_changes64 : unsafe extern "C" fn (* mut u8) -> i64
-            )(db)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_TOTAL_CHANGES64)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_total_changes64 : unsafe extern "C" fn (* mut u8) -> i64
+                )(db)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_total_changes64(&mut call, db) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_total_changes64(&mut call, db) };
+        call.leave();
+        result
+    })
 }
 
 /// `sqlite3_int64 sqlite3_last_insert_rowid(sqlite3 *db)`
@@ -2183,17 +2336,19 @@ unsafe fn core_sqlite3_last_insert_rowid(call: &mut Call, db: *mut u8) -> i64 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_last_insert_rowid(db: *mut u8) -> i64 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_LAST_INSERT_ROWID)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_last_insert_rowid : unsafe extern "C" fn (* mut u8) -> i64
-            )(db)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_LAST_INSERT_ROWID)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_last_insert_rowid : unsafe extern "C" fn (* mut u8) -> i64
+                )(db)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_last_insert_rowid(&mut call, db) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_last_insert_rowid(&mut call, db) };
+        call.leave();
+        result
+    })
 }
 
 /// `void sqlite3_set_last_insert_rowid(sqlite3 *db, sqlite3_int64 rowid)`
@@ -2222,16 +2377,20 @@ unsafe fn core_sqlite3_set_last_insert_rowid(call: &mut Call, db: *mut u8, rowid
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_set_last_insert_rowid(db: *mut u8, rowid: i64) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SET_LAST_INSERT_ROWID)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_set_last_insert_rowid : unsafe extern "C" fn (* mut u8, i64)
-            )(db, rowid)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(
+            CHOSEN,
+            functions::SQLITE3_SET_LAST_INSERT_ROWID,
+        ) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_set_last_insert_rowid : unsafe extern "C" fn (* mut u8, i64)
+                )(db, rowid)
+            };
         };
-    };
-    unsafe { core_sqlite3_set_last_insert_rowid(&mut call, db, rowid) };
-    call.leave();
+        unsafe { core_sqlite3_set_last_insert_rowid(&mut call, db, rowid) };
+        call.leave();
+    })
 }
 
 /// `int sqlite3_get_autocommit(sqlite3 *db)`
@@ -2257,16 +2416,19 @@ unsafe fn core_sqlite3_get_autocommit(call: &mut Call, db: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_get_autocommit(db: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_GET_AUTOCOMMIT) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_get_autocommit : unsafe extern "C" fn (* mut u8) -> i32
-            )(db)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_GET_AUTOCOMMIT)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_get_autocommit : unsafe extern "C" fn (* mut u8) -> i32
+                )(db)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_get_autocommit(&mut call, db) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_get_autocommit(&mut call, db) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_txn_state(sqlite3 *db, const char *schema)`
@@ -2293,16 +2455,18 @@ unsafe fn core_sqlite3_txn_state(call: &mut Call, db: *mut u8, schema: *mut u8) 
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_txn_state(db: *mut u8, schema: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_TXN_STATE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_txn_state : unsafe extern "C" fn (* mut u8, * mut u8) -> i32
-            )(db, schema)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_TXN_STATE) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_txn_state : unsafe extern "C" fn (* mut u8, * mut u8) -> i32
+                )(db, schema)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_txn_state(&mut call, db, schema) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_txn_state(&mut call, db, schema) };
+        call.leave();
+        result
+    })
 }
 
 /// `void sqlite3_interrupt(sqlite3 *db)`
@@ -2329,13 +2493,15 @@ unsafe fn core_sqlite3_interrupt(call: &mut Call, db: *mut u8) {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_interrupt(db: *mut u8) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_INTERRUPT) else {
-        return unsafe {
-            foreign::next!(sqlite3_interrupt : unsafe extern "C" fn (* mut u8))(db)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_INTERRUPT) else {
+            return unsafe {
+                foreign::next!(sqlite3_interrupt : unsafe extern "C" fn (* mut u8))(db)
+            };
         };
-    };
-    unsafe { core_sqlite3_interrupt(&mut call, db) };
-    call.leave();
+        unsafe { core_sqlite3_interrupt(&mut call, db) };
+        call.leave();
+    })
 }
 
 /// `int sqlite3_is_interrupted(sqlite3 *db)`
@@ -2360,16 +2526,19 @@ unsafe fn core_sqlite3_is_interrupted(call: &mut Call, db: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_is_interrupted(db: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_IS_INTERRUPTED) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_is_interrupted : unsafe extern "C" fn (* mut u8) -> i32
-            )(db)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_IS_INTERRUPTED)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_is_interrupted : unsafe extern "C" fn (* mut u8) -> i32
+                )(db)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_is_interrupted(&mut call, db) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_is_interrupted(&mut call, db) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_busy_timeout(sqlite3 *db, int ms)`
@@ -2396,16 +2565,19 @@ unsafe fn core_sqlite3_busy_timeout(call: &mut Call, db: *mut u8, ms: i32) -> i3
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_busy_timeout(db: *mut u8, ms: i32) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BUSY_TIMEOUT) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_busy_timeout : unsafe extern "C" fn (* mut u8, i32) -> i32
-            )(db, ms)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BUSY_TIMEOUT)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_busy_timeout : unsafe extern "C" fn (* mut u8, i32) -> i32
+                )(db, ms)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_busy_timeout(&mut call, db, ms) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_busy_timeout(&mut call, db, ms) };
+        call.leave();
+        result
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_busy_handler_1(
@@ -2467,17 +2639,20 @@ pub unsafe extern "C" fn sqlite3_busy_handler(
     busy: *mut u8,
     data: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BUSY_HANDLER) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_busy_handler : unsafe extern "C" fn (* mut u8, * mut u8, * mut
-                u8) -> i32
-            )(db, busy, data)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BUSY_HANDLER)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_busy_handler : unsafe extern "C" fn (* mut u8, * mut u8, *
+                    mut u8) -> i32
+                )(db, busy, data)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_busy_handler(&mut call, db, busy, data) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_busy_handler(&mut call, db, busy, data) };
+        call.leave();
+        result
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_progress_handler_2(a0: *mut u8, number: f64) -> i32 {
@@ -2538,17 +2713,19 @@ pub unsafe extern "C" fn sqlite3_progress_handler(
     progress: *mut u8,
     data: *mut u8,
 ) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_PROGRESS_HANDLER)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_progress_handler : unsafe extern "C" fn (* mut u8, i32, * mut u8,
-                * mut u8)
-            )(db, steps, progress, data)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_PROGRESS_HANDLER)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_progress_handler : unsafe extern "C" fn (* mut u8, i32, * mut
+                    u8, * mut u8)
+                )(db, steps, progress, data)
+            };
         };
-    };
-    unsafe { core_sqlite3_progress_handler(&mut call, db, steps, progress, data) };
-    call.leave();
+        unsafe { core_sqlite3_progress_handler(&mut call, db, steps, progress, data) };
+        call.leave();
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_set_authorizer_1(
@@ -2622,17 +2799,22 @@ pub unsafe extern "C" fn sqlite3_set_authorizer(
     authorize: *mut u8,
     data: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SET_AUTHORIZER) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_set_authorizer : unsafe extern "C" fn (* mut u8, * mut u8, * mut
-                u8) -> i32
-            )(db, authorize, data)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SET_AUTHORIZER)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_set_authorizer : unsafe extern "C" fn (* mut u8, * mut u8, *
+                    mut u8) -> i32
+                )(db, authorize, data)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_set_authorizer(&mut call, db, authorize, data) };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_set_authorizer(&mut call, db, authorize, data)
+        };
+        call.leave();
+        result
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_commit_hook_1(a0: *mut u8, number: f64) -> i32 {
@@ -2688,17 +2870,19 @@ pub unsafe extern "C" fn sqlite3_commit_hook(
     hook: *mut u8,
     data: *mut u8,
 ) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COMMIT_HOOK) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_commit_hook : unsafe extern "C" fn (* mut u8, * mut u8, * mut u8)
-                -> * mut u8
-            )(db, hook, data)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COMMIT_HOOK) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_commit_hook : unsafe extern "C" fn (* mut u8, * mut u8, * mut
+                    u8) -> * mut u8
+                )(db, hook, data)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_commit_hook(&mut call, db, hook, data) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_commit_hook(&mut call, db, hook, data) };
+        call.leave();
+        result
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_rollback_hook_1(a0: *mut u8, number: f64) {
@@ -2754,17 +2938,20 @@ pub unsafe extern "C" fn sqlite3_rollback_hook(
     hook: *mut u8,
     data: *mut u8,
 ) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_ROLLBACK_HOOK) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_rollback_hook : unsafe extern "C" fn (* mut u8, * mut u8, * mut
-                u8) -> * mut u8
-            )(db, hook, data)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_ROLLBACK_HOOK)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_rollback_hook : unsafe extern "C" fn (* mut u8, * mut u8, *
+                    mut u8) -> * mut u8
+                )(db, hook, data)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_rollback_hook(&mut call, db, hook, data) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_rollback_hook(&mut call, db, hook, data) };
+        call.leave();
+        result
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_update_hook_1(
@@ -2835,17 +3022,19 @@ pub unsafe extern "C" fn sqlite3_update_hook(
     hook: *mut u8,
     data: *mut u8,
 ) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_UPDATE_HOOK) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_update_hook : unsafe extern "C" fn (* mut u8, * mut u8, * mut u8)
-                -> * mut u8
-            )(db, hook, data)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_UPDATE_HOOK) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_update_hook : unsafe extern "C" fn (* mut u8, * mut u8, * mut
+                    u8) -> * mut u8
+                )(db, hook, data)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_update_hook(&mut call, db, hook, data) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_update_hook(&mut call, db, hook, data) };
+        call.leave();
+        result
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_wal_hook_1(
@@ -2908,17 +3097,19 @@ pub unsafe extern "C" fn sqlite3_wal_hook(
     hook: *mut u8,
     data: *mut u8,
 ) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_WAL_HOOK) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_wal_hook : unsafe extern "C" fn (* mut u8, * mut u8, * mut u8) ->
-                * mut u8
-            )(db, hook, data)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_WAL_HOOK) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_wal_hook : unsafe extern "C" fn (* mut u8, * mut u8, * mut
+                    u8) -> * mut u8
+                )(db, hook, data)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_wal_hook(&mut call, db, hook, data) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_wal_hook(&mut call, db, hook, data) };
+        call.leave();
+        result
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_trace_1(a0: *mut u8, a1: *mut u8, number: f64) {
@@ -2971,17 +3162,19 @@ pub unsafe extern "C" fn sqlite3_trace(
     trace: *mut u8,
     data: *mut u8,
 ) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_TRACE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_trace : unsafe extern "C" fn (* mut u8, * mut u8, * mut u8) -> *
-                mut u8
-            )(db, trace, data)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_TRACE) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_trace : unsafe extern "C" fn (* mut u8, * mut u8, * mut u8)
+                    -> * mut u8
+                )(db, trace, data)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_trace(&mut call, db, trace, data) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_trace(&mut call, db, trace, data) };
+        call.leave();
+        result
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_profile_1(
@@ -3041,17 +3234,19 @@ pub unsafe extern "C" fn sqlite3_profile(
     profile: *mut u8,
     data: *mut u8,
 ) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_PROFILE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_profile : unsafe extern "C" fn (* mut u8, * mut u8, * mut u8) ->
-                * mut u8
-            )(db, profile, data)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_PROFILE) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_profile : unsafe extern "C" fn (* mut u8, * mut u8, * mut u8)
+                    -> * mut u8
+                )(db, profile, data)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_profile(&mut call, db, profile, data) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_profile(&mut call, db, profile, data) };
+        call.leave();
+        result
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_trace_v2_2(
@@ -3131,17 +3326,19 @@ pub unsafe extern "C" fn sqlite3_trace_v2(
     trace: *mut u8,
     data: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_TRACE_V2) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_trace_v2 : unsafe extern "C" fn (* mut u8, u32, * mut u8, * mut
-                u8) -> i32
-            )(db, mask, trace, data)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_TRACE_V2) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_trace_v2 : unsafe extern "C" fn (* mut u8, u32, * mut u8, *
+                    mut u8) -> i32
+                )(db, mask, trace, data)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_trace_v2(&mut call, db, mask, trace, data) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_trace_v2(&mut call, db, mask, trace, data) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_limit(sqlite3 *db, int what, int value)`
@@ -3173,16 +3370,18 @@ unsafe fn core_sqlite3_limit(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_limit(db: *mut u8, what: i32, value: i32) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_LIMIT) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_limit : unsafe extern "C" fn (* mut u8, i32, i32) -> i32
-            )(db, what, value)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_LIMIT) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_limit : unsafe extern "C" fn (* mut u8, i32, i32) -> i32
+                )(db, what, value)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_limit(&mut call, db, what, value) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_limit(&mut call, db, what, value) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_db_status(sqlite3 *db, int what, int *current, int *highest, int reset)`
@@ -3225,19 +3424,21 @@ pub unsafe extern "C" fn sqlite3_db_status(
     highest: *mut u8,
     reset: i32,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_STATUS) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_db_status : unsafe extern "C" fn (* mut u8, i32, * mut u8, * mut
-                u8, i32) -> i32
-            )(db, what, current, highest, reset)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_STATUS) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_db_status : unsafe extern "C" fn (* mut u8, i32, * mut u8, *
+                    mut u8, i32) -> i32
+                )(db, what, current, highest, reset)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_db_status(&mut call, db, what, current, highest, reset)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_db_status(&mut call, db, what, current, highest, reset)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_db_readonly(sqlite3 *db, const char *schema)`
@@ -3268,16 +3469,19 @@ unsafe fn core_sqlite3_db_readonly(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_db_readonly(db: *mut u8, schema: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_READONLY) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_db_readonly : unsafe extern "C" fn (* mut u8, * mut u8) -> i32
-            )(db, schema)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_READONLY) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_db_readonly : unsafe extern "C" fn (* mut u8, * mut u8) ->
+                    i32
+                )(db, schema)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_db_readonly(&mut call, db, schema) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_db_readonly(&mut call, db, schema) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_db_release_memory(sqlite3 *db)`
@@ -3303,17 +3507,19 @@ unsafe fn core_sqlite3_db_release_memory(call: &mut Call, db: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_db_release_memory(db: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_RELEASE_MEMORY)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_db_release_memory : unsafe extern "C" fn (* mut u8) -> i32
-            )(db)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_RELEASE_MEMORY)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_db_release_memory : unsafe extern "C" fn (* mut u8) -> i32
+                )(db)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_db_release_memory(&mut call, db) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_db_release_memory(&mut call, db) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_db_cacheflush(sqlite3 *db)`
@@ -3339,16 +3545,19 @@ unsafe fn core_sqlite3_db_cacheflush(call: &mut Call, db: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_db_cacheflush(db: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_CACHEFLUSH) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_db_cacheflush : unsafe extern "C" fn (* mut u8) -> i32
-            )(db)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_CACHEFLUSH)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_db_cacheflush : unsafe extern "C" fn (* mut u8) -> i32
+                )(db)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_db_cacheflush(&mut call, db) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_db_cacheflush(&mut call, db) };
+        call.leave();
+        result
+    })
 }
 
 /// `sqlite3_mutex *sqlite3_db_mutex(sqlite3 *db)`
@@ -3373,16 +3582,18 @@ unsafe fn core_sqlite3_db_mutex(call: &mut Call, db: *mut u8) -> *mut u8 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_db_mutex(db: *mut u8) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_MUTEX) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_db_mutex : unsafe extern "C" fn (* mut u8) -> * mut u8
-            )(db)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_MUTEX) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_db_mutex : unsafe extern "C" fn (* mut u8) -> * mut u8
+                )(db)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_db_mutex(&mut call, db) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_db_mutex(&mut call, db) };
+        call.leave();
+        result
+    })
 }
 
 /// `const char *sqlite3_db_name(sqlite3 *db, int n)`
@@ -3416,16 +3627,18 @@ unsafe fn core_sqlite3_db_name(call: &mut Call, db: *mut u8, n: i32) -> *mut u8 
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_db_name(db: *mut u8, n: i32) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_NAME) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_db_name : unsafe extern "C" fn (* mut u8, i32) -> * mut u8
-            )(db, n)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_NAME) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_db_name : unsafe extern "C" fn (* mut u8, i32) -> * mut u8
+                )(db, n)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_db_name(&mut call, db, n) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_db_name(&mut call, db, n) };
+        call.leave();
+        result
+    })
 }
 
 /// `const char *sqlite3_db_filename(sqlite3 *db, const char *schema)`
@@ -3463,17 +3676,19 @@ unsafe fn core_sqlite3_db_filename(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_db_filename(db: *mut u8, schema: *mut u8) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_FILENAME) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_db_filename : unsafe extern "C" fn (* mut u8, * mut u8) -> * mut
-                u8
-            )(db, schema)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_FILENAME) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_db_filename : unsafe extern "C" fn (* mut u8, * mut u8) -> *
+                    mut u8
+                )(db, schema)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_db_filename(&mut call, db, schema) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_db_filename(&mut call, db, schema) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_file_control(sqlite3 *db, const char *schema, int operation, void *argument)`
@@ -3514,19 +3729,22 @@ pub unsafe extern "C" fn sqlite3_file_control(
     operation: i32,
     argument: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_FILE_CONTROL) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_file_control : unsafe extern "C" fn (* mut u8, * mut u8, i32, *
-                mut u8) -> i32
-            )(db, schema, operation, argument)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_FILE_CONTROL)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_file_control : unsafe extern "C" fn (* mut u8, * mut u8, i32,
+                    * mut u8) -> i32
+                )(db, schema, operation, argument)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_file_control(&mut call, db, schema, operation, argument)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_file_control(&mut call, db, schema, operation, argument)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_wal_autocheckpoint(sqlite3 *db, int pages)`
@@ -3557,17 +3775,22 @@ unsafe fn core_sqlite3_wal_autocheckpoint(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_wal_autocheckpoint(db: *mut u8, pages: i32) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_WAL_AUTOCHECKPOINT)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_wal_autocheckpoint : unsafe extern "C" fn (* mut u8, i32) -> i32
-            )(db, pages)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(
+            CHOSEN,
+            functions::SQLITE3_WAL_AUTOCHECKPOINT,
+        ) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_wal_autocheckpoint : unsafe extern "C" fn (* mut u8, i32) ->
+                    i32
+                )(db, pages)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_wal_autocheckpoint(&mut call, db, pages) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_wal_autocheckpoint(&mut call, db, pages) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_wal_checkpoint(sqlite3 *db, const char *schema)`
@@ -3599,16 +3822,20 @@ unsafe fn core_sqlite3_wal_checkpoint(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_wal_checkpoint(db: *mut u8, schema: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_WAL_CHECKPOINT) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_wal_checkpoint : unsafe extern "C" fn (* mut u8, * mut u8) -> i32
-            )(db, schema)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_WAL_CHECKPOINT)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_wal_checkpoint : unsafe extern "C" fn (* mut u8, * mut u8) ->
+                    i32
+                )(db, schema)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_wal_checkpoint(&mut call, db, schema) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_wal_checkpoint(&mut call, db, schema) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_wal_checkpoint_v2(sqlite3 *db, const char *schema, int mode, int *pages, int *done)`
@@ -3652,20 +3879,22 @@ pub unsafe extern "C" fn sqlite3_wal_checkpoint_v2(
     pages: *mut u8,
     done: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_WAL_CHECKPOINT_V2)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_wal_checkpoint_v2 : unsafe extern "C" fn (* mut u8, * mut u8,
-                i32, * mut u8, * mut u8) -> i32
-            )(db, schema, mode, pages, done)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_WAL_CHECKPOINT_V2)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_wal_checkpoint_v2 : unsafe extern "C" fn (* mut u8, * mut u8,
+                    i32, * mut u8, * mut u8) -> i32
+                )(db, schema, mode, pages, done)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_wal_checkpoint_v2(&mut call, db, schema, mode, pages, done)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_wal_checkpoint_v2(&mut call, db, schema, mode, pages, done)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_enable_load_extension(sqlite3 *db, int on)`
@@ -3696,18 +3925,22 @@ unsafe fn core_sqlite3_enable_load_extension(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_enable_load_extension(db: *mut u8, on: i32) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_ENABLE_LOAD_EXTENSION)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_enable_load_extension : unsafe extern "C" fn (* mut u8, i32) ->
-                i32
-            )(db, on)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(
+            CHOSEN,
+            functions::SQLITE3_ENABLE_LOAD_EXTENSION,
+        ) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_enable_load_extension : unsafe extern "C" fn (* mut u8, i32)
+                    -> i32
+                )(db, on)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_enable_load_extension(&mut call, db, on) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_enable_load_extension(&mut call, db, on) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_load_extension(sqlite3 *db, const char *file, const char *entry, char **message)`
@@ -3756,19 +3989,22 @@ pub unsafe extern "C" fn sqlite3_load_extension(
     entry: *mut u8,
     message: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_LOAD_EXTENSION) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_load_extension : unsafe extern "C" fn (* mut u8, * mut u8, * mut
-                u8, * mut u8) -> i32
-            )(db, file, entry, message)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_LOAD_EXTENSION)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_load_extension : unsafe extern "C" fn (* mut u8, * mut u8, *
+                    mut u8, * mut u8) -> i32
+                )(db, file, entry, message)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_load_extension(&mut call, db, file, entry, message)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_load_extension(&mut call, db, file, entry, message)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_overload_function(sqlite3 *db, const char *name, int arguments)`
@@ -3805,20 +4041,22 @@ pub unsafe extern "C" fn sqlite3_overload_function(
     name: *mut u8,
     arguments: i32,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_OVERLOAD_FUNCTION)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_overload_function : unsafe extern "C" fn (* mut u8, * mut u8,
-                i32) -> i32
-            )(db, name, arguments)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_OVERLOAD_FUNCTION)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_overload_function : unsafe extern "C" fn (* mut u8, * mut u8,
+                    i32) -> i32
+                )(db, name, arguments)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_overload_function(&mut call, db, name, arguments)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_overload_function(&mut call, db, name, arguments)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_table_column_metadata(sqlite3 *db, const char *database, const char *table, const char *column, const char **type, const char **collation, int *not_null, int *primary_key, int *autoincrement)`
@@ -3902,14 +4140,32 @@ pub unsafe extern "C" fn sqlite3_table_column_metadata(
     primary_key: *mut u8,
     autoincrement: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_TABLE_COLUMN_METADATA)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_table_column_metadata : unsafe extern "C" fn (* mut u8, * mut u8,
-                * mut u8, * mut u8, * mut u8, * mut u8, * mut u8, * mut u8, * mut u8) ->
-                i32
-            )(
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(
+            CHOSEN,
+            functions::SQLITE3_TABLE_COLUMN_METADATA,
+        ) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_table_column_metadata : unsafe extern "C" fn (* mut u8, * mut
+                    u8, * mut u8, * mut u8, * mut u8, * mut u8, * mut u8, * mut u8, * mut
+                    u8) -> i32
+                )(
+                    db,
+                    database,
+                    table,
+                    column,
+                    type_,
+                    collation,
+                    not_null,
+                    primary_key,
+                    autoincrement,
+                )
+            };
+        };
+        let result = unsafe {
+            core_sqlite3_table_column_metadata(
+                &mut call,
                 db,
                 database,
                 table,
@@ -3921,23 +4177,9 @@ pub unsafe extern "C" fn sqlite3_table_column_metadata(
                 autoincrement,
             )
         };
-    };
-    let result = unsafe {
-        core_sqlite3_table_column_metadata(
-            &mut call,
-            db,
-            database,
-            table,
-            column,
-            type_,
-            collation,
-            not_null,
-            primary_key,
-            autoincrement,
-        )
-    };
-    call.leave();
-    result
+        call.leave();
+        result
+    })
 }
 
 /// `unsigned char *sqlite3_serialize(sqlite3 *db, const char *schema, sqlite3_int64 *size, unsigned flags)`
@@ -3993,17 +4235,21 @@ pub unsafe extern "C" fn sqlite3_serialize(
     size: *mut u8,
     flags: u32,
 ) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SERIALIZE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_serialize : unsafe extern "C" fn (* mut u8, * mut u8, * mut u8,
-                u32) -> * mut u8
-            )(db, schema, size, flags)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SERIALIZE) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_serialize : unsafe extern "C" fn (* mut u8, * mut u8, * mut
+                    u8, u32) -> * mut u8
+                )(db, schema, size, flags)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_serialize(&mut call, db, schema, size, flags) };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_serialize(&mut call, db, schema, size, flags)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_deserialize(sqlite3 *db, const char *schema, unsigned char *data, sqlite3_int64 size, sqlite3_int64 room, unsigned flags)`
@@ -4051,19 +4297,21 @@ pub unsafe extern "C" fn sqlite3_deserialize(
     room: i64,
     flags: u32,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DESERIALIZE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_deserialize : unsafe extern "C" fn (* mut u8, * mut u8, * mut u8,
-                i64, i64, u32) -> i32
-            )(db, schema, data, size, room, flags)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DESERIALIZE) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_deserialize : unsafe extern "C" fn (* mut u8, * mut u8, * mut
+                    u8, i64, i64, u32) -> i32
+                )(db, schema, data, size, room, flags)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_deserialize(&mut call, db, schema, data, size, room, flags)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_deserialize(&mut call, db, schema, data, size, room, flags)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_prepare(sqlite3 *db, const char *sql, int bytes, sqlite3_stmt **stmt, const char **tail)`
@@ -4120,17 +4368,21 @@ pub unsafe extern "C" fn sqlite3_prepare(
     stmt: *mut u8,
     tail: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_PREPARE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_prepare : unsafe extern "C" fn (* mut u8, * mut u8, i32, * mut
-                u8, * mut u8) -> i32
-            )(db, sql, bytes, stmt, tail)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_PREPARE) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_prepare : unsafe extern "C" fn (* mut u8, * mut u8, i32, *
+                    mut u8, * mut u8) -> i32
+                )(db, sql, bytes, stmt, tail)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_prepare(&mut call, db, sql, bytes, stmt, tail) };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_prepare(&mut call, db, sql, bytes, stmt, tail)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_prepare_v2(sqlite3 *db, const char *sql, int bytes, sqlite3_stmt **stmt, const char **tail)`
@@ -4187,19 +4439,21 @@ pub unsafe extern "C" fn sqlite3_prepare_v2(
     stmt: *mut u8,
     tail: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_PREPARE_V2) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_prepare_v2 : unsafe extern "C" fn (* mut u8, * mut u8, i32, * mut
-                u8, * mut u8) -> i32
-            )(db, sql, bytes, stmt, tail)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_PREPARE_V2) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_prepare_v2 : unsafe extern "C" fn (* mut u8, * mut u8, i32, *
+                    mut u8, * mut u8) -> i32
+                )(db, sql, bytes, stmt, tail)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_prepare_v2(&mut call, db, sql, bytes, stmt, tail)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_prepare_v2(&mut call, db, sql, bytes, stmt, tail)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_prepare_v3(sqlite3 *db, const char *sql, int bytes, unsigned flags, sqlite3_stmt **stmt, const char **tail)`
@@ -4259,19 +4513,21 @@ pub unsafe extern "C" fn sqlite3_prepare_v3(
     stmt: *mut u8,
     tail: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_PREPARE_V3) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_prepare_v3 : unsafe extern "C" fn (* mut u8, * mut u8, i32, u32,
-                * mut u8, * mut u8) -> i32
-            )(db, sql, bytes, flags, stmt, tail)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_PREPARE_V3) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_prepare_v3 : unsafe extern "C" fn (* mut u8, * mut u8, i32,
+                    u32, * mut u8, * mut u8) -> i32
+                )(db, sql, bytes, flags, stmt, tail)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_prepare_v3(&mut call, db, sql, bytes, flags, stmt, tail)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_prepare_v3(&mut call, db, sql, bytes, flags, stmt, tail)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_step(sqlite3_stmt *stmt)`
@@ -4299,14 +4555,18 @@ unsafe fn core_sqlite3_step(call: &mut Call, stmt: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_step(stmt: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STEP) else {
-        return unsafe {
-            foreign::next!(sqlite3_step : unsafe extern "C" fn (* mut u8) -> i32)(stmt)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STEP) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_step : unsafe extern "C" fn (* mut u8) -> i32
+                )(stmt)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_step(&mut call, stmt) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_step(&mut call, stmt) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_reset(sqlite3_stmt *stmt)`
@@ -4333,14 +4593,18 @@ unsafe fn core_sqlite3_reset(call: &mut Call, stmt: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_reset(stmt: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESET) else {
-        return unsafe {
-            foreign::next!(sqlite3_reset : unsafe extern "C" fn (* mut u8) -> i32)(stmt)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESET) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_reset : unsafe extern "C" fn (* mut u8) -> i32
+                )(stmt)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_reset(&mut call, stmt) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_reset(&mut call, stmt) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_finalize(sqlite3_stmt *stmt)`
@@ -4368,16 +4632,18 @@ unsafe fn core_sqlite3_finalize(call: &mut Call, stmt: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_finalize(stmt: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_FINALIZE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_finalize : unsafe extern "C" fn (* mut u8) -> i32
-            )(stmt)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_FINALIZE) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_finalize : unsafe extern "C" fn (* mut u8) -> i32
+                )(stmt)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_finalize(&mut call, stmt) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_finalize(&mut call, stmt) };
+        call.leave();
+        result
+    })
 }
 
 /// `const char *sqlite3_sql(sqlite3_stmt *stmt)`
@@ -4409,16 +4675,18 @@ unsafe fn core_sqlite3_sql(call: &mut Call, stmt: *mut u8) -> *mut u8 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_sql(stmt: *mut u8) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SQL) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_sql : unsafe extern "C" fn (* mut u8) -> * mut u8
-            )(stmt)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SQL) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_sql : unsafe extern "C" fn (* mut u8) -> * mut u8
+                )(stmt)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_sql(&mut call, stmt) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_sql(&mut call, stmt) };
+        call.leave();
+        result
+    })
 }
 
 /// `const char *sqlite3_normalized_sql(sqlite3_stmt *stmt)`
@@ -4451,16 +4719,19 @@ unsafe fn core_sqlite3_normalized_sql(call: &mut Call, stmt: *mut u8) -> *mut u8
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_normalized_sql(stmt: *mut u8) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_NORMALIZED_SQL) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_normalized_sql : unsafe extern "C" fn (* mut u8) -> * mut u8
-            )(stmt)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_NORMALIZED_SQL)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_normalized_sql : unsafe extern "C" fn (* mut u8) -> * mut u8
+                )(stmt)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_normalized_sql(&mut call, stmt) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_normalized_sql(&mut call, stmt) };
+        call.leave();
+        result
+    })
 }
 
 /// `char *sqlite3_expanded_sql(sqlite3_stmt *stmt)`
@@ -4493,16 +4764,19 @@ unsafe fn core_sqlite3_expanded_sql(call: &mut Call, stmt: *mut u8) -> *mut u8 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_expanded_sql(stmt: *mut u8) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_EXPANDED_SQL) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_expanded_sql : unsafe extern "C" fn (* mut u8) -> * mut u8
-            )(stmt)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_EXPANDED_SQL)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_expanded_sql : unsafe extern "C" fn (* mut u8) -> * mut u8
+                )(stmt)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_expanded_sql(&mut call, stmt) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_expanded_sql(&mut call, stmt) };
+        call.leave();
+        result
+    })
 }
 
 /// `sqlite3 *sqlite3_db_handle(sqlite3_stmt *stmt)`
@@ -4527,16 +4801,18 @@ unsafe fn core_sqlite3_db_handle(call: &mut Call, stmt: *mut u8) -> *mut u8 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_db_handle(stmt: *mut u8) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_HANDLE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_db_handle : unsafe extern "C" fn (* mut u8) -> * mut u8
-            )(stmt)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DB_HANDLE) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_db_handle : unsafe extern "C" fn (* mut u8) -> * mut u8
+                )(stmt)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_db_handle(&mut call, stmt) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_db_handle(&mut call, stmt) };
+        call.leave();
+        result
+    })
 }
 
 /// `sqlite3_stmt *sqlite3_next_stmt(sqlite3 *db, sqlite3_stmt *stmt)`
@@ -4567,16 +4843,19 @@ unsafe fn core_sqlite3_next_stmt(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_next_stmt(db: *mut u8, stmt: *mut u8) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_NEXT_STMT) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_next_stmt : unsafe extern "C" fn (* mut u8, * mut u8) -> * mut u8
-            )(db, stmt)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_NEXT_STMT) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_next_stmt : unsafe extern "C" fn (* mut u8, * mut u8) -> *
+                    mut u8
+                )(db, stmt)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_next_stmt(&mut call, db, stmt) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_next_stmt(&mut call, db, stmt) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_stmt_readonly(sqlite3_stmt *stmt)`
@@ -4602,16 +4881,19 @@ unsafe fn core_sqlite3_stmt_readonly(call: &mut Call, stmt: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_stmt_readonly(stmt: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STMT_READONLY) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_stmt_readonly : unsafe extern "C" fn (* mut u8) -> i32
-            )(stmt)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STMT_READONLY)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_stmt_readonly : unsafe extern "C" fn (* mut u8) -> i32
+                )(stmt)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_stmt_readonly(&mut call, stmt) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_stmt_readonly(&mut call, stmt) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_stmt_isexplain(sqlite3_stmt *stmt)`
@@ -4637,16 +4919,19 @@ unsafe fn core_sqlite3_stmt_isexplain(call: &mut Call, stmt: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_stmt_isexplain(stmt: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STMT_ISEXPLAIN) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_stmt_isexplain : unsafe extern "C" fn (* mut u8) -> i32
-            )(stmt)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STMT_ISEXPLAIN)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_stmt_isexplain : unsafe extern "C" fn (* mut u8) -> i32
+                )(stmt)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_stmt_isexplain(&mut call, stmt) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_stmt_isexplain(&mut call, stmt) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_stmt_explain(sqlite3_stmt *stmt, int mode)`
@@ -4673,16 +4958,19 @@ unsafe fn core_sqlite3_stmt_explain(call: &mut Call, stmt: *mut u8, mode: i32) -
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_stmt_explain(stmt: *mut u8, mode: i32) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STMT_EXPLAIN) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_stmt_explain : unsafe extern "C" fn (* mut u8, i32) -> i32
-            )(stmt, mode)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STMT_EXPLAIN)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_stmt_explain : unsafe extern "C" fn (* mut u8, i32) -> i32
+                )(stmt, mode)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_stmt_explain(&mut call, stmt, mode) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_stmt_explain(&mut call, stmt, mode) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_stmt_busy(sqlite3_stmt *stmt)`
@@ -4708,16 +4996,18 @@ unsafe fn core_sqlite3_stmt_busy(call: &mut Call, stmt: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_stmt_busy(stmt: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STMT_BUSY) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_stmt_busy : unsafe extern "C" fn (* mut u8) -> i32
-            )(stmt)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STMT_BUSY) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_stmt_busy : unsafe extern "C" fn (* mut u8) -> i32
+                )(stmt)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_stmt_busy(&mut call, stmt) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_stmt_busy(&mut call, stmt) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_stmt_status(sqlite3_stmt *stmt, int what, int reset)`
@@ -4754,16 +5044,19 @@ pub unsafe extern "C" fn sqlite3_stmt_status(
     what: i32,
     reset: i32,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STMT_STATUS) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_stmt_status : unsafe extern "C" fn (* mut u8, i32, i32) -> i32
-            )(stmt, what, reset)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_STMT_STATUS) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_stmt_status : unsafe extern "C" fn (* mut u8, i32, i32) ->
+                    i32
+                )(stmt, what, reset)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_stmt_status(&mut call, stmt, what, reset) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_stmt_status(&mut call, stmt, what, reset) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_expired(sqlite3_stmt *stmt)`
@@ -4788,16 +5081,18 @@ unsafe fn core_sqlite3_expired(call: &mut Call, stmt: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_expired(stmt: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_EXPIRED) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_expired : unsafe extern "C" fn (* mut u8) -> i32
-            )(stmt)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_EXPIRED) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_expired : unsafe extern "C" fn (* mut u8) -> i32
+                )(stmt)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_expired(&mut call, stmt) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_expired(&mut call, stmt) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_transfer_bindings(sqlite3_stmt *from, sqlite3_stmt *to)`
@@ -4828,18 +5123,20 @@ unsafe fn core_sqlite3_transfer_bindings(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_transfer_bindings(from: *mut u8, to: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_TRANSFER_BINDINGS)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_transfer_bindings : unsafe extern "C" fn (* mut u8, * mut u8) ->
-                i32
-            )(from, to)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_TRANSFER_BINDINGS)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_transfer_bindings : unsafe extern "C" fn (* mut u8, * mut u8)
+                    -> i32
+                )(from, to)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_transfer_bindings(&mut call, from, to) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_transfer_bindings(&mut call, from, to) };
+        call.leave();
+        result
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_bind_blob_4(a0: *mut u8, number: f64) {
@@ -4904,19 +5201,21 @@ pub unsafe extern "C" fn sqlite3_bind_blob(
     bytes: i32,
     destroy: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_BLOB) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_bind_blob : unsafe extern "C" fn (* mut u8, i32, * mut u8, i32, *
-                mut u8) -> i32
-            )(stmt, index, data, bytes, destroy)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_BLOB) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_bind_blob : unsafe extern "C" fn (* mut u8, i32, * mut u8,
+                    i32, * mut u8) -> i32
+                )(stmt, index, data, bytes, destroy)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_bind_blob(&mut call, stmt, index, data, bytes, destroy)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_bind_blob(&mut call, stmt, index, data, bytes, destroy)
+        };
+        call.leave();
+        result
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_bind_blob64_4(a0: *mut u8, number: f64) {
@@ -4981,19 +5280,21 @@ pub unsafe extern "C" fn sqlite3_bind_blob64(
     bytes: usize,
     destroy: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_BLOB64) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_bind_blob64 : unsafe extern "C" fn (* mut u8, i32, * mut u8,
-                usize, * mut u8) -> i32
-            )(stmt, index, data, bytes, destroy)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_BLOB64) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_bind_blob64 : unsafe extern "C" fn (* mut u8, i32, * mut u8,
+                    usize, * mut u8) -> i32
+                )(stmt, index, data, bytes, destroy)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_bind_blob64(&mut call, stmt, index, data, bytes, destroy)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_bind_blob64(&mut call, stmt, index, data, bytes, destroy)
+        };
+        call.leave();
+        result
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_bind_text_4(a0: *mut u8, number: f64) {
@@ -5066,19 +5367,21 @@ pub unsafe extern "C" fn sqlite3_bind_text(
     bytes: i32,
     destroy: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_TEXT) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_bind_text : unsafe extern "C" fn (* mut u8, i32, * mut u8, i32, *
-                mut u8) -> i32
-            )(stmt, index, text, bytes, destroy)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_TEXT) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_bind_text : unsafe extern "C" fn (* mut u8, i32, * mut u8,
+                    i32, * mut u8) -> i32
+                )(stmt, index, text, bytes, destroy)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_bind_text(&mut call, stmt, index, text, bytes, destroy)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_bind_text(&mut call, stmt, index, text, bytes, destroy)
+        };
+        call.leave();
+        result
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_bind_text64_4(a0: *mut u8, number: f64) {
@@ -5146,19 +5449,29 @@ pub unsafe extern "C" fn sqlite3_bind_text64(
     destroy: *mut u8,
     encoding: u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_TEXT64) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_bind_text64 : unsafe extern "C" fn (* mut u8, i32, * mut u8,
-                usize, * mut u8, u8) -> i32
-            )(stmt, index, text, bytes, destroy, encoding)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_TEXT64) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_bind_text64 : unsafe extern "C" fn (* mut u8, i32, * mut u8,
+                    usize, * mut u8, u8) -> i32
+                )(stmt, index, text, bytes, destroy, encoding)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_bind_text64(&mut call, stmt, index, text, bytes, destroy, encoding)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_bind_text64(
+                &mut call,
+                stmt,
+                index,
+                text,
+                bytes,
+                destroy,
+                encoding,
+            )
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_bind_double(sqlite3_stmt *stmt, int index, double value)`
@@ -5196,16 +5509,19 @@ pub unsafe extern "C" fn sqlite3_bind_double(
     index: i32,
     value: f64,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_DOUBLE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_bind_double : unsafe extern "C" fn (* mut u8, i32, f64) -> i32
-            )(stmt, index, value)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_DOUBLE) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_bind_double : unsafe extern "C" fn (* mut u8, i32, f64) ->
+                    i32
+                )(stmt, index, value)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_bind_double(&mut call, stmt, index, value) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_bind_double(&mut call, stmt, index, value) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_bind_int(sqlite3_stmt *stmt, int index, int value)`
@@ -5239,16 +5555,18 @@ unsafe fn core_sqlite3_bind_int(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_bind_int(stmt: *mut u8, index: i32, value: i32) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_INT) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_bind_int : unsafe extern "C" fn (* mut u8, i32, i32) -> i32
-            )(stmt, index, value)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_INT) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_bind_int : unsafe extern "C" fn (* mut u8, i32, i32) -> i32
+                )(stmt, index, value)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_bind_int(&mut call, stmt, index, value) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_bind_int(&mut call, stmt, index, value) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_bind_int64(sqlite3_stmt *stmt, int index, sqlite3_int64 value)`
@@ -5286,16 +5604,18 @@ pub unsafe extern "C" fn sqlite3_bind_int64(
     index: i32,
     value: i64,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_INT64) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_bind_int64 : unsafe extern "C" fn (* mut u8, i32, i64) -> i32
-            )(stmt, index, value)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_INT64) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_bind_int64 : unsafe extern "C" fn (* mut u8, i32, i64) -> i32
+                )(stmt, index, value)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_bind_int64(&mut call, stmt, index, value) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_bind_int64(&mut call, stmt, index, value) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_bind_null(sqlite3_stmt *stmt, int index)`
@@ -5322,16 +5642,18 @@ unsafe fn core_sqlite3_bind_null(call: &mut Call, stmt: *mut u8, index: i32) -> 
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_bind_null(stmt: *mut u8, index: i32) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_NULL) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_bind_null : unsafe extern "C" fn (* mut u8, i32) -> i32
-            )(stmt, index)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_NULL) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_bind_null : unsafe extern "C" fn (* mut u8, i32) -> i32
+                )(stmt, index)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_bind_null(&mut call, stmt, index) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_bind_null(&mut call, stmt, index) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_bind_value(sqlite3_stmt *stmt, int index, const sqlite3_value *value)`
@@ -5369,17 +5691,19 @@ pub unsafe extern "C" fn sqlite3_bind_value(
     index: i32,
     value: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_VALUE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_bind_value : unsafe extern "C" fn (* mut u8, i32, * mut u8) ->
-                i32
-            )(stmt, index, value)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_VALUE) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_bind_value : unsafe extern "C" fn (* mut u8, i32, * mut u8)
+                    -> i32
+                )(stmt, index, value)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_bind_value(&mut call, stmt, index, value) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_bind_value(&mut call, stmt, index, value) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_bind_zeroblob(sqlite3_stmt *stmt, int index, int bytes)`
@@ -5417,16 +5741,22 @@ pub unsafe extern "C" fn sqlite3_bind_zeroblob(
     index: i32,
     bytes: i32,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_ZEROBLOB) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_bind_zeroblob : unsafe extern "C" fn (* mut u8, i32, i32) -> i32
-            )(stmt, index, bytes)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_ZEROBLOB)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_bind_zeroblob : unsafe extern "C" fn (* mut u8, i32, i32) ->
+                    i32
+                )(stmt, index, bytes)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_bind_zeroblob(&mut call, stmt, index, bytes) };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_bind_zeroblob(&mut call, stmt, index, bytes)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_bind_zeroblob64(sqlite3_stmt *stmt, int index, sqlite3_uint64 bytes)`
@@ -5464,17 +5794,22 @@ pub unsafe extern "C" fn sqlite3_bind_zeroblob64(
     index: i32,
     bytes: usize,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_ZEROBLOB64) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_bind_zeroblob64 : unsafe extern "C" fn (* mut u8, i32, usize) ->
-                i32
-            )(stmt, index, bytes)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_ZEROBLOB64)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_bind_zeroblob64 : unsafe extern "C" fn (* mut u8, i32, usize)
+                    -> i32
+                )(stmt, index, bytes)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_bind_zeroblob64(&mut call, stmt, index, bytes) };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_bind_zeroblob64(&mut call, stmt, index, bytes)
+        };
+        call.leave();
+        result
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_bind_pointer_4(a0: *mut u8, number: f64) {
@@ -5537,19 +5872,22 @@ pub unsafe extern "C" fn sqlite3_bind_pointer(
     type_: *mut u8,
     destroy: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_POINTER) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_bind_pointer : unsafe extern "C" fn (* mut u8, i32, * mut u8, *
-                mut u8, * mut u8) -> i32
-            )(stmt, index, pointer, type_, destroy)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_POINTER)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_bind_pointer : unsafe extern "C" fn (* mut u8, i32, * mut u8,
+                    * mut u8, * mut u8) -> i32
+                )(stmt, index, pointer, type_, destroy)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_bind_pointer(&mut call, stmt, index, pointer, type_, destroy)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_bind_pointer(&mut call, stmt, index, pointer, type_, destroy)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_bind_parameter_count(sqlite3_stmt *stmt)`
@@ -5576,17 +5914,21 @@ unsafe fn core_sqlite3_bind_parameter_count(call: &mut Call, stmt: *mut u8) -> i
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_bind_parameter_count(stmt: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_PARAMETER_COUNT)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_bind_parameter_count : unsafe extern "C" fn (* mut u8) -> i32
-            )(stmt)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(
+            CHOSEN,
+            functions::SQLITE3_BIND_PARAMETER_COUNT,
+        ) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_bind_parameter_count : unsafe extern "C" fn (* mut u8) -> i32
+                )(stmt)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_bind_parameter_count(&mut call, stmt) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_bind_parameter_count(&mut call, stmt) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_bind_parameter_index(sqlite3_stmt *stmt, const char *name)`
@@ -5621,18 +5963,22 @@ pub unsafe extern "C" fn sqlite3_bind_parameter_index(
     stmt: *mut u8,
     name: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_PARAMETER_INDEX)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_bind_parameter_index : unsafe extern "C" fn (* mut u8, * mut u8)
-                -> i32
-            )(stmt, name)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(
+            CHOSEN,
+            functions::SQLITE3_BIND_PARAMETER_INDEX,
+        ) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_bind_parameter_index : unsafe extern "C" fn (* mut u8, * mut
+                    u8) -> i32
+                )(stmt, name)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_bind_parameter_index(&mut call, stmt, name) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_bind_parameter_index(&mut call, stmt, name) };
+        call.leave();
+        result
+    })
 }
 
 /// `const char *sqlite3_bind_parameter_name(sqlite3_stmt *stmt, int index)`
@@ -5673,18 +6019,22 @@ pub unsafe extern "C" fn sqlite3_bind_parameter_name(
     stmt: *mut u8,
     index: i32,
 ) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BIND_PARAMETER_NAME)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_bind_parameter_name : unsafe extern "C" fn (* mut u8, i32) -> *
-                mut u8
-            )(stmt, index)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(
+            CHOSEN,
+            functions::SQLITE3_BIND_PARAMETER_NAME,
+        ) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_bind_parameter_name : unsafe extern "C" fn (* mut u8, i32) ->
+                    * mut u8
+                )(stmt, index)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_bind_parameter_name(&mut call, stmt, index) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_bind_parameter_name(&mut call, stmt, index) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_clear_bindings(sqlite3_stmt *stmt)`
@@ -5710,16 +6060,19 @@ unsafe fn core_sqlite3_clear_bindings(call: &mut Call, stmt: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_clear_bindings(stmt: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CLEAR_BINDINGS) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_clear_bindings : unsafe extern "C" fn (* mut u8) -> i32
-            )(stmt)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CLEAR_BINDINGS)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_clear_bindings : unsafe extern "C" fn (* mut u8) -> i32
+                )(stmt)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_clear_bindings(&mut call, stmt) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_clear_bindings(&mut call, stmt) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_column_count(sqlite3_stmt *stmt)`
@@ -5745,16 +6098,19 @@ unsafe fn core_sqlite3_column_count(call: &mut Call, stmt: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_column_count(stmt: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_COUNT) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_column_count : unsafe extern "C" fn (* mut u8) -> i32
-            )(stmt)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_COUNT)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_column_count : unsafe extern "C" fn (* mut u8) -> i32
+                )(stmt)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_column_count(&mut call, stmt) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_column_count(&mut call, stmt) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_data_count(sqlite3_stmt *stmt)`
@@ -5780,16 +6136,18 @@ unsafe fn core_sqlite3_data_count(call: &mut Call, stmt: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_data_count(stmt: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DATA_COUNT) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_data_count : unsafe extern "C" fn (* mut u8) -> i32
-            )(stmt)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DATA_COUNT) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_data_count : unsafe extern "C" fn (* mut u8) -> i32
+                )(stmt)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_data_count(&mut call, stmt) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_data_count(&mut call, stmt) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_column_type(sqlite3_stmt *stmt, int column)`
@@ -5816,16 +6174,18 @@ unsafe fn core_sqlite3_column_type(call: &mut Call, stmt: *mut u8, column: i32) 
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_column_type(stmt: *mut u8, column: i32) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_TYPE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_column_type : unsafe extern "C" fn (* mut u8, i32) -> i32
-            )(stmt, column)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_TYPE) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_column_type : unsafe extern "C" fn (* mut u8, i32) -> i32
+                )(stmt, column)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_column_type(&mut call, stmt, column) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_column_type(&mut call, stmt, column) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_column_bytes(sqlite3_stmt *stmt, int column)`
@@ -5853,16 +6213,19 @@ unsafe fn core_sqlite3_column_bytes(call: &mut Call, stmt: *mut u8, column: i32)
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_column_bytes(stmt: *mut u8, column: i32) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_BYTES) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_column_bytes : unsafe extern "C" fn (* mut u8, i32) -> i32
-            )(stmt, column)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_BYTES)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_column_bytes : unsafe extern "C" fn (* mut u8, i32) -> i32
+                )(stmt, column)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_column_bytes(&mut call, stmt, column) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_column_bytes(&mut call, stmt, column) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_column_int(sqlite3_stmt *stmt, int column)`
@@ -5888,16 +6251,18 @@ unsafe fn core_sqlite3_column_int(call: &mut Call, stmt: *mut u8, column: i32) -
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_column_int(stmt: *mut u8, column: i32) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_INT) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_column_int : unsafe extern "C" fn (* mut u8, i32) -> i32
-            )(stmt, column)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_INT) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_column_int : unsafe extern "C" fn (* mut u8, i32) -> i32
+                )(stmt, column)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_column_int(&mut call, stmt, column) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_column_int(&mut call, stmt, column) };
+        call.leave();
+        result
+    })
 }
 
 /// `sqlite3_int64 sqlite3_column_int64(sqlite3_stmt *stmt, int column)`
@@ -5924,16 +6289,19 @@ unsafe fn core_sqlite3_column_int64(call: &mut Call, stmt: *mut u8, column: i32)
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_column_int64(stmt: *mut u8, column: i32) -> i64 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_INT64) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_column_int64 : unsafe extern "C" fn (* mut u8, i32) -> i64
-            )(stmt, column)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_INT64)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_column_int64 : unsafe extern "C" fn (* mut u8, i32) -> i64
+                )(stmt, column)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_column_int64(&mut call, stmt, column) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_column_int64(&mut call, stmt, column) };
+        call.leave();
+        result
+    })
 }
 
 /// `double sqlite3_column_double(sqlite3_stmt *stmt, int column)`
@@ -5964,16 +6332,19 @@ unsafe fn core_sqlite3_column_double(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_column_double(stmt: *mut u8, column: i32) -> f64 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_DOUBLE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_column_double : unsafe extern "C" fn (* mut u8, i32) -> f64
-            )(stmt, column)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_DOUBLE)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_column_double : unsafe extern "C" fn (* mut u8, i32) -> f64
+                )(stmt, column)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_column_double(&mut call, stmt, column) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_column_double(&mut call, stmt, column) };
+        call.leave();
+        result
+    })
 }
 
 /// `sqlite3_value *sqlite3_column_value(sqlite3_stmt *stmt, int column)`
@@ -6004,16 +6375,20 @@ unsafe fn core_sqlite3_column_value(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_column_value(stmt: *mut u8, column: i32) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_VALUE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_column_value : unsafe extern "C" fn (* mut u8, i32) -> * mut u8
-            )(stmt, column)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_VALUE)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_column_value : unsafe extern "C" fn (* mut u8, i32) -> * mut
+                    u8
+                )(stmt, column)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_column_value(&mut call, stmt, column) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_column_value(&mut call, stmt, column) };
+        call.leave();
+        result
+    })
 }
 
 /// `const unsigned char *sqlite3_column_text(sqlite3_stmt *stmt, int column)`
@@ -6059,16 +6434,19 @@ unsafe fn core_sqlite3_column_text(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_column_text(stmt: *mut u8, column: i32) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_TEXT) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_column_text : unsafe extern "C" fn (* mut u8, i32) -> * mut u8
-            )(stmt, column)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_TEXT) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_column_text : unsafe extern "C" fn (* mut u8, i32) -> * mut
+                    u8
+                )(stmt, column)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_column_text(&mut call, stmt, column) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_column_text(&mut call, stmt, column) };
+        call.leave();
+        result
+    })
 }
 
 /// `const void *sqlite3_column_blob(sqlite3_stmt *stmt, int column)`
@@ -6113,16 +6491,19 @@ unsafe fn core_sqlite3_column_blob(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_column_blob(stmt: *mut u8, column: i32) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_BLOB) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_column_blob : unsafe extern "C" fn (* mut u8, i32) -> * mut u8
-            )(stmt, column)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_BLOB) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_column_blob : unsafe extern "C" fn (* mut u8, i32) -> * mut
+                    u8
+                )(stmt, column)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_column_blob(&mut call, stmt, column) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_column_blob(&mut call, stmt, column) };
+        call.leave();
+        result
+    })
 }
 
 /// `const char *sqlite3_column_name(sqlite3_stmt *stmt, int column)`
@@ -6160,16 +6541,19 @@ unsafe fn core_sqlite3_column_name(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_column_name(stmt: *mut u8, column: i32) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_NAME) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_column_name : unsafe extern "C" fn (* mut u8, i32) -> * mut u8
-            )(stmt, column)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_NAME) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_column_name : unsafe extern "C" fn (* mut u8, i32) -> * mut
+                    u8
+                )(stmt, column)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_column_name(&mut call, stmt, column) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_column_name(&mut call, stmt, column) };
+        call.leave();
+        result
+    })
 }
 
 /// `const char *sqlite3_column_decltype(sqlite3_stmt *stmt, int column)`
@@ -6207,17 +6591,20 @@ unsafe fn core_sqlite3_column_decltype(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_column_decltype(stmt: *mut u8, column: i32) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_DECLTYPE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_column_decltype : unsafe extern "C" fn (* mut u8, i32) -> * mut
-                u8
-            )(stmt, column)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_DECLTYPE)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_column_decltype : unsafe extern "C" fn (* mut u8, i32) -> *
+                    mut u8
+                )(stmt, column)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_column_decltype(&mut call, stmt, column) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_column_decltype(&mut call, stmt, column) };
+        call.leave();
+        result
+    })
 }
 
 /// `const char *sqlite3_column_database_name(sqlite3_stmt *stmt, int column)`
@@ -6258,18 +6645,24 @@ pub unsafe extern "C" fn sqlite3_column_database_name(
     stmt: *mut u8,
     column: i32,
 ) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_DATABASE_NAME)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_column_database_name : unsafe extern "C" fn (* mut u8, i32) -> *
-                mut u8
-            )(stmt, column)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(
+            CHOSEN,
+            functions::SQLITE3_COLUMN_DATABASE_NAME,
+        ) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_column_database_name : unsafe extern "C" fn (* mut u8, i32)
+                    -> * mut u8
+                )(stmt, column)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_column_database_name(&mut call, stmt, column) };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_column_database_name(&mut call, stmt, column)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `const char *sqlite3_column_table_name(sqlite3_stmt *stmt, int column)`
@@ -6310,18 +6703,20 @@ pub unsafe extern "C" fn sqlite3_column_table_name(
     stmt: *mut u8,
     column: i32,
 ) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_TABLE_NAME)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_column_table_name : unsafe extern "C" fn (* mut u8, i32) -> * mut
-                u8
-            )(stmt, column)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_TABLE_NAME)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_column_table_name : unsafe extern "C" fn (* mut u8, i32) -> *
+                    mut u8
+                )(stmt, column)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_column_table_name(&mut call, stmt, column) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_column_table_name(&mut call, stmt, column) };
+        call.leave();
+        result
+    })
 }
 
 /// `const char *sqlite3_column_origin_name(sqlite3_stmt *stmt, int column)`
@@ -6362,18 +6757,22 @@ pub unsafe extern "C" fn sqlite3_column_origin_name(
     stmt: *mut u8,
     column: i32,
 ) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLUMN_ORIGIN_NAME)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_column_origin_name : unsafe extern "C" fn (* mut u8, i32) -> *
-                mut u8
-            )(stmt, column)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(
+            CHOSEN,
+            functions::SQLITE3_COLUMN_ORIGIN_NAME,
+        ) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_column_origin_name : unsafe extern "C" fn (* mut u8, i32) ->
+                    * mut u8
+                )(stmt, column)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_column_origin_name(&mut call, stmt, column) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_column_origin_name(&mut call, stmt, column) };
+        call.leave();
+        result
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_create_function_5(
@@ -6516,29 +6915,32 @@ pub unsafe extern "C" fn sqlite3_create_function(
     step: *mut u8,
     final_: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CREATE_FUNCTION) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_create_function : unsafe extern "C" fn (* mut u8, * mut u8, i32,
-                i32, * mut u8, * mut u8, * mut u8, * mut u8) -> i32
-            )(db, name, arguments, flags, data, plain, step, final_)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CREATE_FUNCTION)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_create_function : unsafe extern "C" fn (* mut u8, * mut u8,
+                    i32, i32, * mut u8, * mut u8, * mut u8, * mut u8) -> i32
+                )(db, name, arguments, flags, data, plain, step, final_)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_create_function(
-            &mut call,
-            db,
-            name,
-            arguments,
-            flags,
-            data,
-            plain,
-            step,
-            final_,
-        )
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_create_function(
+                &mut call,
+                db,
+                name,
+                arguments,
+                flags,
+                data,
+                plain,
+                step,
+                final_,
+            )
+        };
+        call.leave();
+        result
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_create_function_v2_5(
@@ -6705,31 +7107,36 @@ pub unsafe extern "C" fn sqlite3_create_function_v2(
     final_: *mut u8,
     destroy: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CREATE_FUNCTION_V2)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_create_function_v2 : unsafe extern "C" fn (* mut u8, * mut u8,
-                i32, i32, * mut u8, * mut u8, * mut u8, * mut u8, * mut u8) -> i32
-            )(db, name, arguments, flags, data, plain, step, final_, destroy)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(
+            CHOSEN,
+            functions::SQLITE3_CREATE_FUNCTION_V2,
+        ) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_create_function_v2 : unsafe extern "C" fn (* mut u8, * mut
+                    u8, i32, i32, * mut u8, * mut u8, * mut u8, * mut u8, * mut u8) ->
+                    i32
+                )(db, name, arguments, flags, data, plain, step, final_, destroy)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_create_function_v2(
-            &mut call,
-            db,
-            name,
-            arguments,
-            flags,
-            data,
-            plain,
-            step,
-            final_,
-            destroy,
-        )
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_create_function_v2(
+                &mut call,
+                db,
+                name,
+                arguments,
+                flags,
+                data,
+                plain,
+                step,
+                final_,
+                destroy,
+            )
+        };
+        call.leave();
+        result
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_create_window_function_5(
@@ -6940,35 +7347,48 @@ pub unsafe extern "C" fn sqlite3_create_window_function(
     inverse: *mut u8,
     destroy: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(
-        CHOSEN,
-        functions::SQLITE3_CREATE_WINDOW_FUNCTION,
-    ) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_create_window_function : unsafe extern "C" fn (* mut u8, * mut
-                u8, i32, i32, * mut u8, * mut u8, * mut u8, * mut u8, * mut u8, * mut u8)
-                -> i32
-            )(db, name, arguments, flags, data, step, final_, value, inverse, destroy)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(
+            CHOSEN,
+            functions::SQLITE3_CREATE_WINDOW_FUNCTION,
+        ) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_create_window_function : unsafe extern "C" fn (* mut u8, *
+                    mut u8, i32, i32, * mut u8, * mut u8, * mut u8, * mut u8, * mut u8, *
+                    mut u8) -> i32
+                )(
+                    db,
+                    name,
+                    arguments,
+                    flags,
+                    data,
+                    step,
+                    final_,
+                    value,
+                    inverse,
+                    destroy,
+                )
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_create_window_function(
-            &mut call,
-            db,
-            name,
-            arguments,
-            flags,
-            data,
-            step,
-            final_,
-            value,
-            inverse,
-            destroy,
-        )
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_create_window_function(
+                &mut call,
+                db,
+                name,
+                arguments,
+                flags,
+                data,
+                step,
+                final_,
+                value,
+                inverse,
+                destroy,
+            )
+        };
+        call.leave();
+        result
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_create_collation_4(
@@ -7045,20 +7465,22 @@ pub unsafe extern "C" fn sqlite3_create_collation(
     data: *mut u8,
     compare: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CREATE_COLLATION)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_create_collation : unsafe extern "C" fn (* mut u8, * mut u8, i32,
-                * mut u8, * mut u8) -> i32
-            )(db, name, flags, data, compare)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CREATE_COLLATION)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_create_collation : unsafe extern "C" fn (* mut u8, * mut u8,
+                    i32, * mut u8, * mut u8) -> i32
+                )(db, name, flags, data, compare)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_create_collation(&mut call, db, name, flags, data, compare)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_create_collation(&mut call, db, name, flags, data, compare)
+        };
+        call.leave();
+        result
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_create_collation_v2_4(
@@ -7157,28 +7579,32 @@ pub unsafe extern "C" fn sqlite3_create_collation_v2(
     compare: *mut u8,
     destroy: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CREATE_COLLATION_V2)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_create_collation_v2 : unsafe extern "C" fn (* mut u8, * mut u8,
-                i32, * mut u8, * mut u8, * mut u8) -> i32
-            )(db, name, flags, data, compare, destroy)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(
+            CHOSEN,
+            functions::SQLITE3_CREATE_COLLATION_V2,
+        ) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_create_collation_v2 : unsafe extern "C" fn (* mut u8, * mut
+                    u8, i32, * mut u8, * mut u8, * mut u8) -> i32
+                )(db, name, flags, data, compare, destroy)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_create_collation_v2(
-            &mut call,
-            db,
-            name,
-            flags,
-            data,
-            compare,
-            destroy,
-        )
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_create_collation_v2(
+                &mut call,
+                db,
+                name,
+                flags,
+                data,
+                compare,
+                destroy,
+            )
+        };
+        call.leave();
+        result
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_collation_needed_2(
@@ -7246,18 +7672,22 @@ pub unsafe extern "C" fn sqlite3_collation_needed(
     data: *mut u8,
     needed: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLLATION_NEEDED)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_collation_needed : unsafe extern "C" fn (* mut u8, * mut u8, *
-                mut u8) -> i32
-            )(db, data, needed)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_COLLATION_NEEDED)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_collation_needed : unsafe extern "C" fn (* mut u8, * mut u8,
+                    * mut u8) -> i32
+                )(db, data, needed)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_collation_needed(&mut call, db, data, needed) };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_collation_needed(&mut call, db, data, needed)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_create_module(sqlite3 *db, const char *name, const sqlite3_module *module, void *data)`
@@ -7297,19 +7727,22 @@ pub unsafe extern "C" fn sqlite3_create_module(
     module: *mut u8,
     data: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CREATE_MODULE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_create_module : unsafe extern "C" fn (* mut u8, * mut u8, * mut
-                u8, * mut u8) -> i32
-            )(db, name, module, data)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CREATE_MODULE)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_create_module : unsafe extern "C" fn (* mut u8, * mut u8, *
+                    mut u8, * mut u8) -> i32
+                )(db, name, module, data)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_create_module(&mut call, db, name, module, data)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_create_module(&mut call, db, name, module, data)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_create_module_v2(sqlite3 *db, const char *name, const sqlite3_module *module, void *data, void *destroy)`
@@ -7352,20 +7785,22 @@ pub unsafe extern "C" fn sqlite3_create_module_v2(
     data: *mut u8,
     destroy: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CREATE_MODULE_V2)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_create_module_v2 : unsafe extern "C" fn (* mut u8, * mut u8, *
-                mut u8, * mut u8, * mut u8) -> i32
-            )(db, name, module, data, destroy)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CREATE_MODULE_V2)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_create_module_v2 : unsafe extern "C" fn (* mut u8, * mut u8,
+                    * mut u8, * mut u8, * mut u8) -> i32
+                )(db, name, module, data, destroy)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_create_module_v2(&mut call, db, name, module, data, destroy)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_create_module_v2(&mut call, db, name, module, data, destroy)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_drop_modules(sqlite3 *db, const void *keep)`
@@ -7391,16 +7826,20 @@ unsafe fn core_sqlite3_drop_modules(call: &mut Call, db: *mut u8, keep: *mut u8)
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_drop_modules(db: *mut u8, keep: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DROP_MODULES) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_drop_modules : unsafe extern "C" fn (* mut u8, * mut u8) -> i32
-            )(db, keep)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_DROP_MODULES)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_drop_modules : unsafe extern "C" fn (* mut u8, * mut u8) ->
+                    i32
+                )(db, keep)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_drop_modules(&mut call, db, keep) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_drop_modules(&mut call, db, keep) };
+        call.leave();
+        result
+    })
 }
 
 /// `void *sqlite3_user_data(sqlite3_context *context)`
@@ -7425,16 +7864,18 @@ unsafe fn core_sqlite3_user_data(call: &mut Call, context: *mut u8) -> *mut u8 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_user_data(context: *mut u8) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_USER_DATA) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_user_data : unsafe extern "C" fn (* mut u8) -> * mut u8
-            )(context)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_USER_DATA) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_user_data : unsafe extern "C" fn (* mut u8) -> * mut u8
+                )(context)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_user_data(&mut call, context) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_user_data(&mut call, context) };
+        call.leave();
+        result
+    })
 }
 
 /// `sqlite3 *sqlite3_context_db_handle(sqlite3_context *context)`
@@ -7460,17 +7901,20 @@ unsafe fn core_sqlite3_context_db_handle(call: &mut Call, context: *mut u8) -> *
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_context_db_handle(context: *mut u8) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CONTEXT_DB_HANDLE)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_context_db_handle : unsafe extern "C" fn (* mut u8) -> * mut u8
-            )(context)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_CONTEXT_DB_HANDLE)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_context_db_handle : unsafe extern "C" fn (* mut u8) -> * mut
+                    u8
+                )(context)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_context_db_handle(&mut call, context) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_context_db_handle(&mut call, context) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_aggregate_count(sqlite3_context *context)`
@@ -7495,16 +7939,19 @@ unsafe fn core_sqlite3_aggregate_count(call: &mut Call, context: *mut u8) -> i32
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_aggregate_count(context: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_AGGREGATE_COUNT) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_aggregate_count : unsafe extern "C" fn (* mut u8) -> i32
-            )(context)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_AGGREGATE_COUNT)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_aggregate_count : unsafe extern "C" fn (* mut u8) -> i32
+                )(context)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_aggregate_count(&mut call, context) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_aggregate_count(&mut call, context) };
+        call.leave();
+        result
+    })
 }
 
 /// `void *sqlite3_get_auxdata(sqlite3_context *context, int argument)`
@@ -7538,16 +7985,19 @@ pub unsafe extern "C" fn sqlite3_get_auxdata(
     context: *mut u8,
     argument: i32,
 ) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_GET_AUXDATA) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_get_auxdata : unsafe extern "C" fn (* mut u8, i32) -> * mut u8
-            )(context, argument)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_GET_AUXDATA) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_get_auxdata : unsafe extern "C" fn (* mut u8, i32) -> * mut
+                    u8
+                )(context, argument)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_get_auxdata(&mut call, context, argument) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_get_auxdata(&mut call, context, argument) };
+        call.leave();
+        result
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_set_auxdata_3(a0: *mut u8, number: f64) {
@@ -7608,16 +8058,18 @@ pub unsafe extern "C" fn sqlite3_set_auxdata(
     data: *mut u8,
     destroy: *mut u8,
 ) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SET_AUXDATA) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_set_auxdata : unsafe extern "C" fn (* mut u8, i32, * mut u8, *
-                mut u8)
-            )(context, argument, data, destroy)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_SET_AUXDATA) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_set_auxdata : unsafe extern "C" fn (* mut u8, i32, * mut u8,
+                    * mut u8)
+                )(context, argument, data, destroy)
+            };
         };
-    };
-    unsafe { core_sqlite3_set_auxdata(&mut call, context, argument, data, destroy) };
-    call.leave();
+        unsafe { core_sqlite3_set_auxdata(&mut call, context, argument, data, destroy) };
+        call.leave();
+    })
 }
 
 /// `int sqlite3_value_bytes(sqlite3_value *value)`
@@ -7642,16 +8094,18 @@ unsafe fn core_sqlite3_value_bytes(call: &mut Call, value: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_bytes(value: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_BYTES) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_value_bytes : unsafe extern "C" fn (* mut u8) -> i32
-            )(value)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_BYTES) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_value_bytes : unsafe extern "C" fn (* mut u8) -> i32
+                )(value)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_value_bytes(&mut call, value) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_value_bytes(&mut call, value) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_value_type(sqlite3_value *value)`
@@ -7676,16 +8130,18 @@ unsafe fn core_sqlite3_value_type(call: &mut Call, value: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_type(value: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_TYPE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_value_type : unsafe extern "C" fn (* mut u8) -> i32
-            )(value)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_TYPE) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_value_type : unsafe extern "C" fn (* mut u8) -> i32
+                )(value)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_value_type(&mut call, value) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_value_type(&mut call, value) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_value_numeric_type(sqlite3_value *value)`
@@ -7711,17 +8167,21 @@ unsafe fn core_sqlite3_value_numeric_type(call: &mut Call, value: *mut u8) -> i3
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_numeric_type(value: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_NUMERIC_TYPE)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_value_numeric_type : unsafe extern "C" fn (* mut u8) -> i32
-            )(value)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(
+            CHOSEN,
+            functions::SQLITE3_VALUE_NUMERIC_TYPE,
+        ) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_value_numeric_type : unsafe extern "C" fn (* mut u8) -> i32
+                )(value)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_value_numeric_type(&mut call, value) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_value_numeric_type(&mut call, value) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_value_nochange(sqlite3_value *value)`
@@ -7746,16 +8206,19 @@ unsafe fn core_sqlite3_value_nochange(call: &mut Call, value: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_nochange(value: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_NOCHANGE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_value_nochange : unsafe extern "C" fn (* mut u8) -> i32
-            )(value)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_NOCHANGE)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_value_nochange : unsafe extern "C" fn (* mut u8) -> i32
+                )(value)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_value_nochange(&mut call, value) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_value_nochange(&mut call, value) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_value_frombind(sqlite3_value *value)`
@@ -7780,16 +8243,19 @@ unsafe fn core_sqlite3_value_frombind(call: &mut Call, value: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_frombind(value: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_FROMBIND) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_value_frombind : unsafe extern "C" fn (* mut u8) -> i32
-            )(value)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_FROMBIND)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_value_frombind : unsafe extern "C" fn (* mut u8) -> i32
+                )(value)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_value_frombind(&mut call, value) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_value_frombind(&mut call, value) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_value_encoding(sqlite3_value *value)`
@@ -7814,16 +8280,19 @@ unsafe fn core_sqlite3_value_encoding(call: &mut Call, value: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_encoding(value: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_ENCODING) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_value_encoding : unsafe extern "C" fn (* mut u8) -> i32
-            )(value)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_ENCODING)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_value_encoding : unsafe extern "C" fn (* mut u8) -> i32
+                )(value)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_value_encoding(&mut call, value) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_value_encoding(&mut call, value) };
+        call.leave();
+        result
+    })
 }
 
 /// `unsigned sqlite3_value_subtype(sqlite3_value *value)`
@@ -7848,16 +8317,19 @@ unsafe fn core_sqlite3_value_subtype(call: &mut Call, value: *mut u8) -> u32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_subtype(value: *mut u8) -> u32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_SUBTYPE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_value_subtype : unsafe extern "C" fn (* mut u8) -> u32
-            )(value)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_SUBTYPE)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_value_subtype : unsafe extern "C" fn (* mut u8) -> u32
+                )(value)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_value_subtype(&mut call, value) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_value_subtype(&mut call, value) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_value_int(sqlite3_value *value)`
@@ -7882,16 +8354,18 @@ unsafe fn core_sqlite3_value_int(call: &mut Call, value: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_int(value: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_INT) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_value_int : unsafe extern "C" fn (* mut u8) -> i32
-            )(value)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_INT) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_value_int : unsafe extern "C" fn (* mut u8) -> i32
+                )(value)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_value_int(&mut call, value) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_value_int(&mut call, value) };
+        call.leave();
+        result
+    })
 }
 
 /// `sqlite3_int64 sqlite3_value_int64(sqlite3_value *value)`
@@ -7916,16 +8390,18 @@ unsafe fn core_sqlite3_value_int64(call: &mut Call, value: *mut u8) -> i64 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_int64(value: *mut u8) -> i64 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_INT64) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_value_int64 : unsafe extern "C" fn (* mut u8) -> i64
-            )(value)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_INT64) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_value_int64 : unsafe extern "C" fn (* mut u8) -> i64
+                )(value)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_value_int64(&mut call, value) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_value_int64(&mut call, value) };
+        call.leave();
+        result
+    })
 }
 
 /// `double sqlite3_value_double(sqlite3_value *value)`
@@ -7950,16 +8426,19 @@ unsafe fn core_sqlite3_value_double(call: &mut Call, value: *mut u8) -> f64 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_double(value: *mut u8) -> f64 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_DOUBLE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_value_double : unsafe extern "C" fn (* mut u8) -> f64
-            )(value)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_DOUBLE)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_value_double : unsafe extern "C" fn (* mut u8) -> f64
+                )(value)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_value_double(&mut call, value) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_value_double(&mut call, value) };
+        call.leave();
+        result
+    })
 }
 
 /// `const unsigned char *sqlite3_value_text(sqlite3_value *value)`
@@ -7999,16 +8478,18 @@ unsafe fn core_sqlite3_value_text(call: &mut Call, value: *mut u8) -> *mut u8 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_text(value: *mut u8) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_TEXT) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_value_text : unsafe extern "C" fn (* mut u8) -> * mut u8
-            )(value)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_TEXT) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_value_text : unsafe extern "C" fn (* mut u8) -> * mut u8
+                )(value)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_value_text(&mut call, value) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_value_text(&mut call, value) };
+        call.leave();
+        result
+    })
 }
 
 /// `const void *sqlite3_value_blob(sqlite3_value *value)`
@@ -8047,16 +8528,18 @@ unsafe fn core_sqlite3_value_blob(call: &mut Call, value: *mut u8) -> *mut u8 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_blob(value: *mut u8) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_BLOB) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_value_blob : unsafe extern "C" fn (* mut u8) -> * mut u8
-            )(value)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_BLOB) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_value_blob : unsafe extern "C" fn (* mut u8) -> * mut u8
+                )(value)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_value_blob(&mut call, value) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_value_blob(&mut call, value) };
+        call.leave();
+        result
+    })
 }
 
 /// `void *sqlite3_value_pointer(sqlite3_value *value, const char *type)`
@@ -8090,17 +8573,20 @@ pub unsafe extern "C" fn sqlite3_value_pointer(
     value: *mut u8,
     type_: *mut u8,
 ) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_POINTER) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_value_pointer : unsafe extern "C" fn (* mut u8, * mut u8) -> *
-                mut u8
-            )(value, type_)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_POINTER)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_value_pointer : unsafe extern "C" fn (* mut u8, * mut u8) ->
+                    * mut u8
+                )(value, type_)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_value_pointer(&mut call, value, type_) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_value_pointer(&mut call, value, type_) };
+        call.leave();
+        result
+    })
 }
 
 /// `sqlite3_value *sqlite3_value_dup(const sqlite3_value *value)`
@@ -8125,16 +8611,18 @@ unsafe fn core_sqlite3_value_dup(call: &mut Call, value: *mut u8) -> *mut u8 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_dup(value: *mut u8) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_DUP) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_value_dup : unsafe extern "C" fn (* mut u8) -> * mut u8
-            )(value)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_DUP) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_value_dup : unsafe extern "C" fn (* mut u8) -> * mut u8
+                )(value)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_value_dup(&mut call, value) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_value_dup(&mut call, value) };
+        call.leave();
+        result
+    })
 }
 
 /// `void sqlite3_value_free(sqlite3_value *value)`
@@ -8161,13 +8649,17 @@ unsafe fn core_sqlite3_value_free(call: &mut Call, value: *mut u8) {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_value_free(value: *mut u8) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_FREE) else {
-        return unsafe {
-            foreign::next!(sqlite3_value_free : unsafe extern "C" fn (* mut u8))(value)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_VALUE_FREE) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_value_free : unsafe extern "C" fn (* mut u8)
+                )(value)
+            };
         };
-    };
-    unsafe { core_sqlite3_value_free(&mut call, value) };
-    call.leave();
+        unsafe { core_sqlite3_value_free(&mut call, value) };
+        call.leave();
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_result_blob_3(a0: *mut u8, number: f64) {
@@ -8230,16 +8722,18 @@ pub unsafe extern "C" fn sqlite3_result_blob(
     bytes: i32,
     destroy: *mut u8,
 ) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_BLOB) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_result_blob : unsafe extern "C" fn (* mut u8, * mut u8, i32, *
-                mut u8)
-            )(context, data, bytes, destroy)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_BLOB) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_result_blob : unsafe extern "C" fn (* mut u8, * mut u8, i32,
+                    * mut u8)
+                )(context, data, bytes, destroy)
+            };
         };
-    };
-    unsafe { core_sqlite3_result_blob(&mut call, context, data, bytes, destroy) };
-    call.leave();
+        unsafe { core_sqlite3_result_blob(&mut call, context, data, bytes, destroy) };
+        call.leave();
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_result_blob64_3(a0: *mut u8, number: f64) {
@@ -8302,16 +8796,19 @@ pub unsafe extern "C" fn sqlite3_result_blob64(
     bytes: usize,
     destroy: *mut u8,
 ) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_BLOB64) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_result_blob64 : unsafe extern "C" fn (* mut u8, * mut u8, usize,
-                * mut u8)
-            )(context, data, bytes, destroy)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_BLOB64)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_result_blob64 : unsafe extern "C" fn (* mut u8, * mut u8,
+                    usize, * mut u8)
+                )(context, data, bytes, destroy)
+            };
         };
-    };
-    unsafe { core_sqlite3_result_blob64(&mut call, context, data, bytes, destroy) };
-    call.leave();
+        unsafe { core_sqlite3_result_blob64(&mut call, context, data, bytes, destroy) };
+        call.leave();
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_result_text_3(a0: *mut u8, number: f64) {
@@ -8382,16 +8879,18 @@ pub unsafe extern "C" fn sqlite3_result_text(
     bytes: i32,
     destroy: *mut u8,
 ) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_TEXT) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_result_text : unsafe extern "C" fn (* mut u8, * mut u8, i32, *
-                mut u8)
-            )(context, text, bytes, destroy)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_TEXT) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_result_text : unsafe extern "C" fn (* mut u8, * mut u8, i32,
+                    * mut u8)
+                )(context, text, bytes, destroy)
+            };
         };
-    };
-    unsafe { core_sqlite3_result_text(&mut call, context, text, bytes, destroy) };
-    call.leave();
+        unsafe { core_sqlite3_result_text(&mut call, context, text, bytes, destroy) };
+        call.leave();
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_result_text64_3(a0: *mut u8, number: f64) {
@@ -8457,18 +8956,28 @@ pub unsafe extern "C" fn sqlite3_result_text64(
     destroy: *mut u8,
     encoding: u8,
 ) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_TEXT64) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_result_text64 : unsafe extern "C" fn (* mut u8, * mut u8, usize,
-                * mut u8, u8)
-            )(context, text, bytes, destroy, encoding)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_TEXT64)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_result_text64 : unsafe extern "C" fn (* mut u8, * mut u8,
+                    usize, * mut u8, u8)
+                )(context, text, bytes, destroy, encoding)
+            };
         };
-    };
-    unsafe {
-        core_sqlite3_result_text64(&mut call, context, text, bytes, destroy, encoding)
-    };
-    call.leave();
+        unsafe {
+            core_sqlite3_result_text64(
+                &mut call,
+                context,
+                text,
+                bytes,
+                destroy,
+                encoding,
+            )
+        };
+        call.leave();
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_result_text16le_3(a0: *mut u8, number: f64) {
@@ -8531,16 +9040,21 @@ pub unsafe extern "C" fn sqlite3_result_text16le(
     bytes: i32,
     destroy: *mut u8,
 ) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_TEXT16LE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_result_text16le : unsafe extern "C" fn (* mut u8, * mut u8, i32,
-                * mut u8)
-            )(context, text, bytes, destroy)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_TEXT16LE)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_result_text16le : unsafe extern "C" fn (* mut u8, * mut u8,
+                    i32, * mut u8)
+                )(context, text, bytes, destroy)
+            };
         };
-    };
-    unsafe { core_sqlite3_result_text16le(&mut call, context, text, bytes, destroy) };
-    call.leave();
+        unsafe {
+            core_sqlite3_result_text16le(&mut call, context, text, bytes, destroy)
+        };
+        call.leave();
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_result_text16be_3(a0: *mut u8, number: f64) {
@@ -8603,16 +9117,21 @@ pub unsafe extern "C" fn sqlite3_result_text16be(
     bytes: i32,
     destroy: *mut u8,
 ) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_TEXT16BE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_result_text16be : unsafe extern "C" fn (* mut u8, * mut u8, i32,
-                * mut u8)
-            )(context, text, bytes, destroy)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_TEXT16BE)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_result_text16be : unsafe extern "C" fn (* mut u8, * mut u8,
+                    i32, * mut u8)
+                )(context, text, bytes, destroy)
+            };
         };
-    };
-    unsafe { core_sqlite3_result_text16be(&mut call, context, text, bytes, destroy) };
-    call.leave();
+        unsafe {
+            core_sqlite3_result_text16be(&mut call, context, text, bytes, destroy)
+        };
+        call.leave();
+    })
 }
 
 /// `void sqlite3_result_double(sqlite3_context *context, double value)`
@@ -8640,15 +9159,18 @@ unsafe fn core_sqlite3_result_double(call: &mut Call, context: *mut u8, value: f
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_result_double(context: *mut u8, value: f64) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_DOUBLE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_result_double : unsafe extern "C" fn (* mut u8, f64)
-            )(context, value)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_DOUBLE)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_result_double : unsafe extern "C" fn (* mut u8, f64)
+                )(context, value)
+            };
         };
-    };
-    unsafe { core_sqlite3_result_double(&mut call, context, value) };
-    call.leave();
+        unsafe { core_sqlite3_result_double(&mut call, context, value) };
+        call.leave();
+    })
 }
 
 /// `void sqlite3_result_int(sqlite3_context *context, int value)`
@@ -8676,15 +9198,17 @@ unsafe fn core_sqlite3_result_int(call: &mut Call, context: *mut u8, value: i32)
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_result_int(context: *mut u8, value: i32) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_INT) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_result_int : unsafe extern "C" fn (* mut u8, i32)
-            )(context, value)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_INT) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_result_int : unsafe extern "C" fn (* mut u8, i32)
+                )(context, value)
+            };
         };
-    };
-    unsafe { core_sqlite3_result_int(&mut call, context, value) };
-    call.leave();
+        unsafe { core_sqlite3_result_int(&mut call, context, value) };
+        call.leave();
+    })
 }
 
 /// `void sqlite3_result_int64(sqlite3_context *context, sqlite3_int64 value)`
@@ -8712,15 +9236,18 @@ unsafe fn core_sqlite3_result_int64(call: &mut Call, context: *mut u8, value: i6
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_result_int64(context: *mut u8, value: i64) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_INT64) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_result_int64 : unsafe extern "C" fn (* mut u8, i64)
-            )(context, value)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_INT64)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_result_int64 : unsafe extern "C" fn (* mut u8, i64)
+                )(context, value)
+            };
         };
-    };
-    unsafe { core_sqlite3_result_int64(&mut call, context, value) };
-    call.leave();
+        unsafe { core_sqlite3_result_int64(&mut call, context, value) };
+        call.leave();
+    })
 }
 
 /// `void sqlite3_result_null(sqlite3_context *context)`
@@ -8747,15 +9274,17 @@ unsafe fn core_sqlite3_result_null(call: &mut Call, context: *mut u8) {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_result_null(context: *mut u8) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_NULL) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_result_null : unsafe extern "C" fn (* mut u8)
-            )(context)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_NULL) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_result_null : unsafe extern "C" fn (* mut u8)
+                )(context)
+            };
         };
-    };
-    unsafe { core_sqlite3_result_null(&mut call, context) };
-    call.leave();
+        unsafe { core_sqlite3_result_null(&mut call, context) };
+        call.leave();
+    })
 }
 
 /// `void sqlite3_result_value(sqlite3_context *context, sqlite3_value *value)`
@@ -8783,15 +9312,18 @@ unsafe fn core_sqlite3_result_value(call: &mut Call, context: *mut u8, value: *m
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_result_value(context: *mut u8, value: *mut u8) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_VALUE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_result_value : unsafe extern "C" fn (* mut u8, * mut u8)
-            )(context, value)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_VALUE)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_result_value : unsafe extern "C" fn (* mut u8, * mut u8)
+                )(context, value)
+            };
         };
-    };
-    unsafe { core_sqlite3_result_value(&mut call, context, value) };
-    call.leave();
+        unsafe { core_sqlite3_result_value(&mut call, context, value) };
+        call.leave();
+    })
 }
 
 unsafe extern "C" fn upcall_sqlite3_result_pointer_3(a0: *mut u8, number: f64) {
@@ -8852,16 +9384,21 @@ pub unsafe extern "C" fn sqlite3_result_pointer(
     type_: *mut u8,
     destroy: *mut u8,
 ) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_POINTER) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_result_pointer : unsafe extern "C" fn (* mut u8, * mut u8, * mut
-                u8, * mut u8)
-            )(context, pointer, type_, destroy)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_POINTER)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_result_pointer : unsafe extern "C" fn (* mut u8, * mut u8, *
+                    mut u8, * mut u8)
+                )(context, pointer, type_, destroy)
+            };
         };
-    };
-    unsafe { core_sqlite3_result_pointer(&mut call, context, pointer, type_, destroy) };
-    call.leave();
+        unsafe {
+            core_sqlite3_result_pointer(&mut call, context, pointer, type_, destroy)
+        };
+        call.leave();
+    })
 }
 
 /// `void sqlite3_result_zeroblob(sqlite3_context *context, int bytes)`
@@ -8889,15 +9426,18 @@ unsafe fn core_sqlite3_result_zeroblob(call: &mut Call, context: *mut u8, bytes:
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_result_zeroblob(context: *mut u8, bytes: i32) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_ZEROBLOB) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_result_zeroblob : unsafe extern "C" fn (* mut u8, i32)
-            )(context, bytes)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_ZEROBLOB)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_result_zeroblob : unsafe extern "C" fn (* mut u8, i32)
+                )(context, bytes)
+            };
         };
-    };
-    unsafe { core_sqlite3_result_zeroblob(&mut call, context, bytes) };
-    call.leave();
+        unsafe { core_sqlite3_result_zeroblob(&mut call, context, bytes) };
+        call.leave();
+    })
 }
 
 /// `int sqlite3_result_zeroblob64(sqlite3_context *context, sqlite3_uint64 bytes)`
@@ -8931,17 +9471,22 @@ pub unsafe extern "C" fn sqlite3_result_zeroblob64(
     context: *mut u8,
     bytes: usize,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_ZEROBLOB64)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_result_zeroblob64 : unsafe extern "C" fn (* mut u8, usize) -> i32
-            )(context, bytes)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_ZEROBLOB64)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_result_zeroblob64 : unsafe extern "C" fn (* mut u8, usize) ->
+                    i32
+                )(context, bytes)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_result_zeroblob64(&mut call, context, bytes) };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_result_zeroblob64(&mut call, context, bytes)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `void sqlite3_result_subtype(sqlite3_context *context, unsigned subtype)`
@@ -8969,15 +9514,18 @@ unsafe fn core_sqlite3_result_subtype(call: &mut Call, context: *mut u8, subtype
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_result_subtype(context: *mut u8, subtype: u32) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_SUBTYPE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_result_subtype : unsafe extern "C" fn (* mut u8, u32)
-            )(context, subtype)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_SUBTYPE)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_result_subtype : unsafe extern "C" fn (* mut u8, u32)
+                )(context, subtype)
+            };
         };
-    };
-    unsafe { core_sqlite3_result_subtype(&mut call, context, subtype) };
-    call.leave();
+        unsafe { core_sqlite3_result_subtype(&mut call, context, subtype) };
+        call.leave();
+    })
 }
 
 /// `void sqlite3_result_error(sqlite3_context *context, const char *text, int bytes)`
@@ -9029,15 +9577,18 @@ pub unsafe extern "C" fn sqlite3_result_error(
     text: *mut u8,
     bytes: i32,
 ) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_ERROR) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_result_error : unsafe extern "C" fn (* mut u8, * mut u8, i32)
-            )(context, text, bytes)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_ERROR)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_result_error : unsafe extern "C" fn (* mut u8, * mut u8, i32)
+                )(context, text, bytes)
+            };
         };
-    };
-    unsafe { core_sqlite3_result_error(&mut call, context, text, bytes) };
-    call.leave();
+        unsafe { core_sqlite3_result_error(&mut call, context, text, bytes) };
+        call.leave();
+    })
 }
 
 /// `void sqlite3_result_error_code(sqlite3_context *context, int code)`
@@ -9065,16 +9616,18 @@ unsafe fn core_sqlite3_result_error_code(call: &mut Call, context: *mut u8, code
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_result_error_code(context: *mut u8, code: i32) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_ERROR_CODE)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_result_error_code : unsafe extern "C" fn (* mut u8, i32)
-            )(context, code)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_ERROR_CODE)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_result_error_code : unsafe extern "C" fn (* mut u8, i32)
+                )(context, code)
+            };
         };
-    };
-    unsafe { core_sqlite3_result_error_code(&mut call, context, code) };
-    call.leave();
+        unsafe { core_sqlite3_result_error_code(&mut call, context, code) };
+        call.leave();
+    })
 }
 
 /// `void sqlite3_result_error_nomem(sqlite3_context *context)`
@@ -9101,16 +9654,20 @@ unsafe fn core_sqlite3_result_error_nomem(call: &mut Call, context: *mut u8) {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_result_error_nomem(context: *mut u8) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_ERROR_NOMEM)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_result_error_nomem : unsafe extern "C" fn (* mut u8)
-            )(context)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(
+            CHOSEN,
+            functions::SQLITE3_RESULT_ERROR_NOMEM,
+        ) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_result_error_nomem : unsafe extern "C" fn (* mut u8)
+                )(context)
+            };
         };
-    };
-    unsafe { core_sqlite3_result_error_nomem(&mut call, context) };
-    call.leave();
+        unsafe { core_sqlite3_result_error_nomem(&mut call, context) };
+        call.leave();
+    })
 }
 
 /// `void sqlite3_result_error_toobig(sqlite3_context *context)`
@@ -9137,16 +9694,20 @@ unsafe fn core_sqlite3_result_error_toobig(call: &mut Call, context: *mut u8) {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_result_error_toobig(context: *mut u8) {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_RESULT_ERROR_TOOBIG)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_result_error_toobig : unsafe extern "C" fn (* mut u8)
-            )(context)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(
+            CHOSEN,
+            functions::SQLITE3_RESULT_ERROR_TOOBIG,
+        ) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_result_error_toobig : unsafe extern "C" fn (* mut u8)
+                )(context)
+            };
         };
-    };
-    unsafe { core_sqlite3_result_error_toobig(&mut call, context) };
-    call.leave();
+        unsafe { core_sqlite3_result_error_toobig(&mut call, context) };
+        call.leave();
+    })
 }
 
 /// `int sqlite3_blob_open(sqlite3 *db, const char *database, const char *table, const char *column, sqlite3_int64 row, int flags, sqlite3_blob **blob)`
@@ -9196,19 +9757,30 @@ pub unsafe extern "C" fn sqlite3_blob_open(
     flags: i32,
     blob: *mut u8,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BLOB_OPEN) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_blob_open : unsafe extern "C" fn (* mut u8, * mut u8, * mut u8, *
-                mut u8, i64, i32, * mut u8) -> i32
-            )(db, database, table, column, row, flags, blob)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BLOB_OPEN) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_blob_open : unsafe extern "C" fn (* mut u8, * mut u8, * mut
+                    u8, * mut u8, i64, i32, * mut u8) -> i32
+                )(db, database, table, column, row, flags, blob)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_blob_open(&mut call, db, database, table, column, row, flags, blob)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_blob_open(
+                &mut call,
+                db,
+                database,
+                table,
+                column,
+                row,
+                flags,
+                blob,
+            )
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_blob_reopen(sqlite3_blob *blob, sqlite3_int64 row)`
@@ -9235,16 +9807,18 @@ unsafe fn core_sqlite3_blob_reopen(call: &mut Call, blob: *mut u8, row: i64) -> 
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_blob_reopen(blob: *mut u8, row: i64) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BLOB_REOPEN) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_blob_reopen : unsafe extern "C" fn (* mut u8, i64) -> i32
-            )(blob, row)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BLOB_REOPEN) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_blob_reopen : unsafe extern "C" fn (* mut u8, i64) -> i32
+                )(blob, row)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_blob_reopen(&mut call, blob, row) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_blob_reopen(&mut call, blob, row) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_blob_close(sqlite3_blob *blob)`
@@ -9269,16 +9843,18 @@ unsafe fn core_sqlite3_blob_close(call: &mut Call, blob: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_blob_close(blob: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BLOB_CLOSE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_blob_close : unsafe extern "C" fn (* mut u8) -> i32
-            )(blob)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BLOB_CLOSE) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_blob_close : unsafe extern "C" fn (* mut u8) -> i32
+                )(blob)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_blob_close(&mut call, blob) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_blob_close(&mut call, blob) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_blob_bytes(sqlite3_blob *blob)`
@@ -9303,16 +9879,18 @@ unsafe fn core_sqlite3_blob_bytes(call: &mut Call, blob: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_blob_bytes(blob: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BLOB_BYTES) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_blob_bytes : unsafe extern "C" fn (* mut u8) -> i32
-            )(blob)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BLOB_BYTES) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_blob_bytes : unsafe extern "C" fn (* mut u8) -> i32
+                )(blob)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_blob_bytes(&mut call, blob) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_blob_bytes(&mut call, blob) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_blob_read(sqlite3_blob *blob, void *data, int bytes, int offset)`
@@ -9357,17 +9935,21 @@ pub unsafe extern "C" fn sqlite3_blob_read(
     bytes: i32,
     offset: i32,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BLOB_READ) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_blob_read : unsafe extern "C" fn (* mut u8, * mut u8, i32, i32)
-                -> i32
-            )(blob, data, bytes, offset)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BLOB_READ) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_blob_read : unsafe extern "C" fn (* mut u8, * mut u8, i32,
+                    i32) -> i32
+                )(blob, data, bytes, offset)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_blob_read(&mut call, blob, data, bytes, offset) };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_blob_read(&mut call, blob, data, bytes, offset)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_blob_write(sqlite3_blob *blob, const void *data, int bytes, int offset)`
@@ -9408,19 +9990,21 @@ pub unsafe extern "C" fn sqlite3_blob_write(
     bytes: i32,
     offset: i32,
 ) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BLOB_WRITE) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_blob_write : unsafe extern "C" fn (* mut u8, * mut u8, i32, i32)
-                -> i32
-            )(blob, data, bytes, offset)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BLOB_WRITE) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_blob_write : unsafe extern "C" fn (* mut u8, * mut u8, i32,
+                    i32) -> i32
+                )(blob, data, bytes, offset)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_blob_write(&mut call, blob, data, bytes, offset)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_blob_write(&mut call, blob, data, bytes, offset)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `sqlite3_backup *sqlite3_backup_init(sqlite3 *target, const char *target_name, sqlite3 *source, const char *source_name)`
@@ -9460,19 +10044,21 @@ pub unsafe extern "C" fn sqlite3_backup_init(
     source: *mut u8,
     source_name: *mut u8,
 ) -> *mut u8 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BACKUP_INIT) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_backup_init : unsafe extern "C" fn (* mut u8, * mut u8, * mut u8,
-                * mut u8) -> * mut u8
-            )(target, target_name, source, source_name)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BACKUP_INIT) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_backup_init : unsafe extern "C" fn (* mut u8, * mut u8, * mut
+                    u8, * mut u8) -> * mut u8
+                )(target, target_name, source, source_name)
+            };
         };
-    };
-    let result = unsafe {
-        core_sqlite3_backup_init(&mut call, target, target_name, source, source_name)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_sqlite3_backup_init(&mut call, target, target_name, source, source_name)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_backup_step(sqlite3_backup *backup, int pages)`
@@ -9499,16 +10085,18 @@ unsafe fn core_sqlite3_backup_step(call: &mut Call, backup: *mut u8, pages: i32)
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_backup_step(backup: *mut u8, pages: i32) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BACKUP_STEP) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_backup_step : unsafe extern "C" fn (* mut u8, i32) -> i32
-            )(backup, pages)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BACKUP_STEP) else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_backup_step : unsafe extern "C" fn (* mut u8, i32) -> i32
+                )(backup, pages)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_backup_step(&mut call, backup, pages) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_backup_step(&mut call, backup, pages) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_backup_finish(sqlite3_backup *backup)`
@@ -9534,16 +10122,19 @@ unsafe fn core_sqlite3_backup_finish(call: &mut Call, backup: *mut u8) -> i32 {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_backup_finish(backup: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BACKUP_FINISH) else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_backup_finish : unsafe extern "C" fn (* mut u8) -> i32
-            )(backup)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BACKUP_FINISH)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_backup_finish : unsafe extern "C" fn (* mut u8) -> i32
+                )(backup)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_backup_finish(&mut call, backup) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_backup_finish(&mut call, backup) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_backup_remaining(sqlite3_backup *backup)`
@@ -9568,17 +10159,19 @@ unsafe fn core_sqlite3_backup_remaining(call: &mut Call, backup: *mut u8) -> i32
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_backup_remaining(backup: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BACKUP_REMAINING)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_backup_remaining : unsafe extern "C" fn (* mut u8) -> i32
-            )(backup)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BACKUP_REMAINING)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_backup_remaining : unsafe extern "C" fn (* mut u8) -> i32
+                )(backup)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_backup_remaining(&mut call, backup) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_backup_remaining(&mut call, backup) };
+        call.leave();
+        result
+    })
 }
 
 /// `int sqlite3_backup_pagecount(sqlite3_backup *backup)`
@@ -9603,15 +10196,17 @@ unsafe fn core_sqlite3_backup_pagecount(call: &mut Call, backup: *mut u8) -> i32
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sqlite3_backup_pagecount(backup: *mut u8) -> i32 {
-    let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BACKUP_PAGECOUNT)
-    else {
-        return unsafe {
-            foreign::next!(
-                sqlite3_backup_pagecount : unsafe extern "C" fn (* mut u8) -> i32
-            )(backup)
+    raw::in_own_frame(|| {
+        let Some(mut call) = foreign::enter(CHOSEN, functions::SQLITE3_BACKUP_PAGECOUNT)
+        else {
+            return unsafe {
+                foreign::next!(
+                    sqlite3_backup_pagecount : unsafe extern "C" fn (* mut u8) -> i32
+                )(backup)
+            };
         };
-    };
-    let result = unsafe { core_sqlite3_backup_pagecount(&mut call, backup) };
-    call.leave();
-    result
+        let result = unsafe { core_sqlite3_backup_pagecount(&mut call, backup) };
+        call.leave();
+        result
+    })
 }

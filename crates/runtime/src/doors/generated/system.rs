@@ -23,15 +23,17 @@ pub(crate) unsafe fn core_getpid(call: &mut Call) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn getpid() -> i32 {
-    let result = match Call::enter(functions::GETPID) {
-        Some(mut call) => {
-            let result = unsafe { core_getpid(&mut call) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_getpid, 0, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as i32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::GETPID) {
+            Some(mut call) => {
+                let result = unsafe { core_getpid(&mut call) };
+                call.leave();
+                result
+            }
+            None => unsafe { raw::syscall6(libc::SYS_getpid, 0, 0, 0, 0, 0, 0) }
+        };
+        libc_result(result) as i32
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -51,15 +53,17 @@ pub(crate) unsafe fn core_getppid(call: &mut Call) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn getppid() -> i32 {
-    let result = match Call::enter(functions::GETPPID) {
-        Some(mut call) => {
-            let result = unsafe { core_getppid(&mut call) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_getppid, 0, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as i32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::GETPPID) {
+            Some(mut call) => {
+                let result = unsafe { core_getppid(&mut call) };
+                call.leave();
+                result
+            }
+            None => unsafe { raw::syscall6(libc::SYS_getppid, 0, 0, 0, 0, 0, 0) }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `pid_t gettid(void)`
@@ -74,15 +78,17 @@ pub(crate) unsafe fn core_gettid(call: &mut Call) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn gettid() -> i32 {
-    let result = match Call::enter(functions::GETTID) {
-        Some(mut call) => {
-            let result = unsafe { core_gettid(&mut call) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_gettid, 0, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as i32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::GETTID) {
+            Some(mut call) => {
+                let result = unsafe { core_gettid(&mut call) };
+                call.leave();
+                result
+            }
+            None => unsafe { raw::syscall6(libc::SYS_gettid, 0, 0, 0, 0, 0, 0) }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `uid_t getuid(void)`
@@ -97,15 +103,17 @@ pub(crate) unsafe fn core_getuid(call: &mut Call) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn getuid() -> u32 {
-    let result = match Call::enter(functions::GETUID) {
-        Some(mut call) => {
-            let result = unsafe { core_getuid(&mut call) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_getuid, 0, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as u32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::GETUID) {
+            Some(mut call) => {
+                let result = unsafe { core_getuid(&mut call) };
+                call.leave();
+                result
+            }
+            None => unsafe { raw::syscall6(libc::SYS_getuid, 0, 0, 0, 0, 0, 0) }
+        };
+        libc_result(result) as u32
+    })
 }
 
 /// `uid_t geteuid(void)`
@@ -120,15 +128,17 @@ pub(crate) unsafe fn core_geteuid(call: &mut Call) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn geteuid() -> u32 {
-    let result = match Call::enter(functions::GETEUID) {
-        Some(mut call) => {
-            let result = unsafe { core_geteuid(&mut call) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_geteuid, 0, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as u32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::GETEUID) {
+            Some(mut call) => {
+                let result = unsafe { core_geteuid(&mut call) };
+                call.leave();
+                result
+            }
+            None => unsafe { raw::syscall6(libc::SYS_geteuid, 0, 0, 0, 0, 0, 0) }
+        };
+        libc_result(result) as u32
+    })
 }
 
 /// `gid_t getgid(void)`
@@ -143,15 +153,17 @@ pub(crate) unsafe fn core_getgid(call: &mut Call) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn getgid() -> u32 {
-    let result = match Call::enter(functions::GETGID) {
-        Some(mut call) => {
-            let result = unsafe { core_getgid(&mut call) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_getgid, 0, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as u32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::GETGID) {
+            Some(mut call) => {
+                let result = unsafe { core_getgid(&mut call) };
+                call.leave();
+                result
+            }
+            None => unsafe { raw::syscall6(libc::SYS_getgid, 0, 0, 0, 0, 0, 0) }
+        };
+        libc_result(result) as u32
+    })
 }
 
 /// `gid_t getegid(void)`
@@ -166,15 +178,17 @@ pub(crate) unsafe fn core_getegid(call: &mut Call) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn getegid() -> u32 {
-    let result = match Call::enter(functions::GETEGID) {
-        Some(mut call) => {
-            let result = unsafe { core_getegid(&mut call) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_getegid, 0, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as u32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::GETEGID) {
+            Some(mut call) => {
+                let result = unsafe { core_getegid(&mut call) };
+                call.leave();
+                result
+            }
+            None => unsafe { raw::syscall6(libc::SYS_getegid, 0, 0, 0, 0, 0, 0) }
+        };
+        libc_result(result) as u32
+    })
 }
 
 /// `int getresuid(uid_t *real, uid_t *effective, uid_t *saved)`
@@ -211,27 +225,31 @@ pub unsafe extern "C" fn getresuid(
     effective: *mut u8,
     saved: *mut u8,
 ) -> i32 {
-    let result = match Call::enter(functions::GETRESUID) {
-        Some(mut call) => {
-            let result = unsafe { core_getresuid(&mut call, real_, effective, saved) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_getresuid,
-                    real_ as usize,
-                    effective as usize,
-                    saved as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::GETRESUID) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_getresuid(&mut call, real_, effective, saved)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_getresuid,
+                        real_ as usize,
+                        effective as usize,
+                        saved as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int getresgid(gid_t *real, gid_t *effective, gid_t *saved)`
@@ -268,27 +286,31 @@ pub unsafe extern "C" fn getresgid(
     effective: *mut u8,
     saved: *mut u8,
 ) -> i32 {
-    let result = match Call::enter(functions::GETRESGID) {
-        Some(mut call) => {
-            let result = unsafe { core_getresgid(&mut call, real_, effective, saved) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_getresgid,
-                    real_ as usize,
-                    effective as usize,
-                    saved as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::GETRESGID) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_getresgid(&mut call, real_, effective, saved)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_getresgid,
+                        real_ as usize,
+                        effective as usize,
+                        saved as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int getgroups(int room, gid_t *groups)`
@@ -327,27 +349,29 @@ pub(crate) unsafe fn core_getgroups(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn getgroups(room: i32, groups: *mut u8) -> i32 {
-    let result = match Call::enter(functions::GETGROUPS) {
-        Some(mut call) => {
-            let result = unsafe { core_getgroups(&mut call, room, groups) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_getgroups,
-                    room as usize,
-                    groups as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::GETGROUPS) {
+            Some(mut call) => {
+                let result = unsafe { core_getgroups(&mut call, room, groups) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_getgroups,
+                        room as usize,
+                        groups as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int setfsuid(uid_t user)`
@@ -371,17 +395,21 @@ pub(crate) unsafe fn core_setfsuid(call: &mut Call, user: u32) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn setfsuid(user: u32) -> i32 {
-    let result = match Call::enter(functions::SETFSUID) {
-        Some(mut call) => {
-            let result = unsafe { core_setfsuid(&mut call, user) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe { raw::syscall6(libc::SYS_setfsuid, user as usize, 0, 0, 0, 0, 0) }
-        }
-    };
-    libc_result(result) as i32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SETFSUID) {
+            Some(mut call) => {
+                let result = unsafe { core_setfsuid(&mut call, user) };
+                call.leave();
+                result
+            }
+            None => {
+                unsafe {
+                    raw::syscall6(libc::SYS_setfsuid, user as usize, 0, 0, 0, 0, 0)
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int setfsgid(gid_t group)`
@@ -405,17 +433,21 @@ pub(crate) unsafe fn core_setfsgid(call: &mut Call, group: u32) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn setfsgid(group: u32) -> i32 {
-    let result = match Call::enter(functions::SETFSGID) {
-        Some(mut call) => {
-            let result = unsafe { core_setfsgid(&mut call, group) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe { raw::syscall6(libc::SYS_setfsgid, group as usize, 0, 0, 0, 0, 0) }
-        }
-    };
-    libc_result(result) as i32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SETFSGID) {
+            Some(mut call) => {
+                let result = unsafe { core_setfsgid(&mut call, group) };
+                call.leave();
+                result
+            }
+            None => {
+                unsafe {
+                    raw::syscall6(libc::SYS_setfsgid, group as usize, 0, 0, 0, 0, 0)
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `pid_t getpgid(pid_t process)`
@@ -439,17 +471,21 @@ pub(crate) unsafe fn core_getpgid(call: &mut Call, process: i32) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn getpgid(process: i32) -> i32 {
-    let result = match Call::enter(functions::GETPGID) {
-        Some(mut call) => {
-            let result = unsafe { core_getpgid(&mut call, process) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe { raw::syscall6(libc::SYS_getpgid, process as usize, 0, 0, 0, 0, 0) }
-        }
-    };
-    libc_result(result) as i32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::GETPGID) {
+            Some(mut call) => {
+                let result = unsafe { core_getpgid(&mut call, process) };
+                call.leave();
+                result
+            }
+            None => {
+                unsafe {
+                    raw::syscall6(libc::SYS_getpgid, process as usize, 0, 0, 0, 0, 0)
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -469,15 +505,17 @@ pub(crate) unsafe fn core_getpgrp(call: &mut Call) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn getpgrp() -> i32 {
-    let result = match Call::enter(functions::GETPGRP) {
-        Some(mut call) => {
-            let result = unsafe { core_getpgrp(&mut call) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_getpgrp, 0, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as i32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::GETPGRP) {
+            Some(mut call) => {
+                let result = unsafe { core_getpgrp(&mut call) };
+                call.leave();
+                result
+            }
+            None => unsafe { raw::syscall6(libc::SYS_getpgrp, 0, 0, 0, 0, 0, 0) }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int setpgid(pid_t process, pid_t group)`
@@ -502,27 +540,29 @@ pub(crate) unsafe fn core_setpgid(call: &mut Call, process: i32, group: i32) -> 
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn setpgid(process: i32, group: i32) -> i32 {
-    let result = match Call::enter(functions::SETPGID) {
-        Some(mut call) => {
-            let result = unsafe { core_setpgid(&mut call, process, group) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_setpgid,
-                    process as usize,
-                    group as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SETPGID) {
+            Some(mut call) => {
+                let result = unsafe { core_setpgid(&mut call, process, group) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_setpgid,
+                        process as usize,
+                        group as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -551,17 +591,21 @@ pub(crate) unsafe fn core_getsid(call: &mut Call, process: i32) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn getsid(process: i32) -> i32 {
-    let result = match Call::enter(functions::GETSID) {
-        Some(mut call) => {
-            let result = unsafe { core_getsid(&mut call, process) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe { raw::syscall6(libc::SYS_getsid, process as usize, 0, 0, 0, 0, 0) }
-        }
-    };
-    libc_result(result) as i32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::GETSID) {
+            Some(mut call) => {
+                let result = unsafe { core_getsid(&mut call, process) };
+                call.leave();
+                result
+            }
+            None => {
+                unsafe {
+                    raw::syscall6(libc::SYS_getsid, process as usize, 0, 0, 0, 0, 0)
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `pid_t setsid(void)`
@@ -576,15 +620,17 @@ pub(crate) unsafe fn core_setsid(call: &mut Call) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn setsid() -> i32 {
-    let result = match Call::enter(functions::SETSID) {
-        Some(mut call) => {
-            let result = unsafe { core_setsid(&mut call) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_setsid, 0, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as i32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SETSID) {
+            Some(mut call) => {
+                let result = unsafe { core_setsid(&mut call) };
+                call.leave();
+                result
+            }
+            None => unsafe { raw::syscall6(libc::SYS_setsid, 0, 0, 0, 0, 0, 0) }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int kernel_getpriority(int which, unsigned who)`
@@ -639,27 +685,31 @@ pub(crate) unsafe fn core_setpriority(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn setpriority(which: i32, who: u32, priority: i32) -> i32 {
-    let result = match Call::enter(functions::SETPRIORITY) {
-        Some(mut call) => {
-            let result = unsafe { core_setpriority(&mut call, which, who, priority) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_setpriority,
-                    which as usize,
-                    who as usize,
-                    priority as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SETPRIORITY) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_setpriority(&mut call, which, who, priority)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_setpriority,
+                        which as usize,
+                        who as usize,
+                        priority as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int uname(void *name)`
@@ -685,15 +735,19 @@ pub(crate) unsafe fn core_uname(call: &mut Call, name: *mut u8) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn uname(name: *mut u8) -> i32 {
-    let result = match Call::enter(functions::UNAME) {
-        Some(mut call) => {
-            let result = unsafe { core_uname(&mut call, name) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_uname, name as usize, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as i32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::UNAME) {
+            Some(mut call) => {
+                let result = unsafe { core_uname(&mut call, name) };
+                call.leave();
+                result
+            }
+            None => {
+                unsafe { raw::syscall6(libc::SYS_uname, name as usize, 0, 0, 0, 0, 0) }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int sysinfo(void *info)`
@@ -719,15 +773,19 @@ pub(crate) unsafe fn core_sysinfo(call: &mut Call, info: *mut u8) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sysinfo(info: *mut u8) -> i32 {
-    let result = match Call::enter(functions::SYSINFO) {
-        Some(mut call) => {
-            let result = unsafe { core_sysinfo(&mut call, info) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_sysinfo, info as usize, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as i32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SYSINFO) {
+            Some(mut call) => {
+                let result = unsafe { core_sysinfo(&mut call, info) };
+                call.leave();
+                result
+            }
+            None => {
+                unsafe { raw::syscall6(libc::SYS_sysinfo, info as usize, 0, 0, 0, 0, 0) }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int getrusage(int who, void *usage)`
@@ -754,27 +812,29 @@ pub(crate) unsafe fn core_getrusage(call: &mut Call, who: i32, usage: *mut u8) -
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn getrusage(who: i32, usage: *mut u8) -> i32 {
-    let result = match Call::enter(functions::GETRUSAGE) {
-        Some(mut call) => {
-            let result = unsafe { core_getrusage(&mut call, who, usage) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_getrusage,
-                    who as usize,
-                    usage as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::GETRUSAGE) {
+            Some(mut call) => {
+                let result = unsafe { core_getrusage(&mut call, who, usage) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_getrusage,
+                        who as usize,
+                        usage as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int getrlimit(int resource, void *limit)`
@@ -805,27 +865,29 @@ pub(crate) unsafe fn core_getrlimit(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn getrlimit(resource: i32, limit: *mut u8) -> i32 {
-    let result = match Call::enter(functions::GETRLIMIT) {
-        Some(mut call) => {
-            let result = unsafe { core_getrlimit(&mut call, resource, limit) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_getrlimit,
-                    resource as usize,
-                    limit as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::GETRLIMIT) {
+            Some(mut call) => {
+                let result = unsafe { core_getrlimit(&mut call, resource, limit) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_getrlimit,
+                        resource as usize,
+                        limit as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -864,27 +926,29 @@ pub(crate) unsafe fn core_setrlimit(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn setrlimit(resource: i32, limit: *mut u8) -> i32 {
-    let result = match Call::enter(functions::SETRLIMIT) {
-        Some(mut call) => {
-            let result = unsafe { core_setrlimit(&mut call, resource, limit) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_setrlimit,
-                    resource as usize,
-                    limit as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SETRLIMIT) {
+            Some(mut call) => {
+                let result = unsafe { core_setrlimit(&mut call, resource, limit) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_setrlimit,
+                        resource as usize,
+                        limit as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -931,29 +995,31 @@ pub unsafe extern "C" fn prlimit(
     wanted: *mut u8,
     old: *mut u8,
 ) -> i32 {
-    let result = match Call::enter(functions::PRLIMIT) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_prlimit(&mut call, process, resource, wanted, old)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_prlimit64,
-                    process as usize,
-                    resource as usize,
-                    wanted as usize,
-                    old as usize,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::PRLIMIT) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_prlimit(&mut call, process, resource, wanted, old)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_prlimit64,
+                        process as usize,
+                        resource as usize,
+                        wanted as usize,
+                        old as usize,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -996,27 +1062,29 @@ pub(crate) unsafe fn core_getrandom(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn getrandom(buffer: *mut u8, size: usize, flags: u32) -> i64 {
-    let result = match Call::enter(functions::GETRANDOM) {
-        Some(mut call) => {
-            let result = unsafe { core_getrandom(&mut call, buffer, size, flags) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_getrandom,
-                    buffer as usize,
-                    size as usize,
-                    flags as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::GETRANDOM) {
+            Some(mut call) => {
+                let result = unsafe { core_getrandom(&mut call, buffer, size, flags) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i64
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_getrandom,
+                        buffer as usize,
+                        size as usize,
+                        flags as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i64
+    })
 }
 
 /// `int kernel_getcpu(unsigned *cpu, unsigned *node, void *unused)`
@@ -1104,29 +1172,31 @@ pub unsafe extern "C" fn sched_setaffinity(
     size: usize,
     mask: *mut u8,
 ) -> i32 {
-    let result = match Call::enter(functions::SCHED_SETAFFINITY) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_sched_setaffinity(&mut call, process, size, mask)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_sched_setaffinity,
-                    process as usize,
-                    size as usize,
-                    mask as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SCHED_SETAFFINITY) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_sched_setaffinity(&mut call, process, size, mask)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_sched_setaffinity,
+                        process as usize,
+                        size as usize,
+                        mask as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int sched_getparam(pid_t process, int *priority)`
@@ -1156,27 +1226,31 @@ pub(crate) unsafe fn core_sched_getparam(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sched_getparam(process: i32, priority: *mut u8) -> i32 {
-    let result = match Call::enter(functions::SCHED_GETPARAM) {
-        Some(mut call) => {
-            let result = unsafe { core_sched_getparam(&mut call, process, priority) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_sched_getparam,
-                    process as usize,
-                    priority as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SCHED_GETPARAM) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_sched_getparam(&mut call, process, priority)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_sched_getparam,
+                        process as usize,
+                        priority as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int sched_setparam(pid_t process, const void *priority)`
@@ -1204,27 +1278,31 @@ pub(crate) unsafe fn core_sched_setparam(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sched_setparam(process: i32, priority: *mut u8) -> i32 {
-    let result = match Call::enter(functions::SCHED_SETPARAM) {
-        Some(mut call) => {
-            let result = unsafe { core_sched_setparam(&mut call, process, priority) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_sched_setparam,
-                    process as usize,
-                    priority as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SCHED_SETPARAM) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_sched_setparam(&mut call, process, priority)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_sched_setparam,
+                        process as usize,
+                        priority as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int sched_getscheduler(pid_t process)`
@@ -1247,27 +1325,29 @@ pub(crate) unsafe fn core_sched_getscheduler(call: &mut Call, process: i32) -> i
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sched_getscheduler(process: i32) -> i32 {
-    let result = match Call::enter(functions::SCHED_GETSCHEDULER) {
-        Some(mut call) => {
-            let result = unsafe { core_sched_getscheduler(&mut call, process) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_sched_getscheduler,
-                    process as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SCHED_GETSCHEDULER) {
+            Some(mut call) => {
+                let result = unsafe { core_sched_getscheduler(&mut call, process) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_sched_getscheduler,
+                        process as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int sched_setscheduler(pid_t process, int policy, const void *priority)`
@@ -1301,29 +1381,31 @@ pub unsafe extern "C" fn sched_setscheduler(
     policy: i32,
     priority: *mut u8,
 ) -> i32 {
-    let result = match Call::enter(functions::SCHED_SETSCHEDULER) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_sched_setscheduler(&mut call, process, policy, priority)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_sched_setscheduler,
-                    process as usize,
-                    policy as usize,
-                    priority as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SCHED_SETSCHEDULER) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_sched_setscheduler(&mut call, process, policy, priority)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_sched_setscheduler,
+                        process as usize,
+                        policy as usize,
+                        priority as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int sched_get_priority_max(int policy)`
@@ -1347,27 +1429,29 @@ pub(crate) unsafe fn core_sched_get_priority_max(call: &mut Call, policy: i32) -
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sched_get_priority_max(policy: i32) -> i32 {
-    let result = match Call::enter(functions::SCHED_GET_PRIORITY_MAX) {
-        Some(mut call) => {
-            let result = unsafe { core_sched_get_priority_max(&mut call, policy) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_sched_get_priority_max,
-                    policy as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SCHED_GET_PRIORITY_MAX) {
+            Some(mut call) => {
+                let result = unsafe { core_sched_get_priority_max(&mut call, policy) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_sched_get_priority_max,
+                        policy as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int sched_get_priority_min(int policy)`
@@ -1391,27 +1475,29 @@ pub(crate) unsafe fn core_sched_get_priority_min(call: &mut Call, policy: i32) -
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sched_get_priority_min(policy: i32) -> i32 {
-    let result = match Call::enter(functions::SCHED_GET_PRIORITY_MIN) {
-        Some(mut call) => {
-            let result = unsafe { core_sched_get_priority_min(&mut call, policy) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_sched_get_priority_min,
-                    policy as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SCHED_GET_PRIORITY_MIN) {
+            Some(mut call) => {
+                let result = unsafe { core_sched_get_priority_min(&mut call, policy) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_sched_get_priority_min,
+                        policy as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int sched_rr_get_interval(pid_t process, void *interval)`
@@ -1441,29 +1527,31 @@ pub(crate) unsafe fn core_sched_rr_get_interval(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sched_rr_get_interval(process: i32, interval: *mut u8) -> i32 {
-    let result = match Call::enter(functions::SCHED_RR_GET_INTERVAL) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_sched_rr_get_interval(&mut call, process, interval)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_sched_rr_get_interval,
-                    process as usize,
-                    interval as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SCHED_RR_GET_INTERVAL) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_sched_rr_get_interval(&mut call, process, interval)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_sched_rr_get_interval,
+                        process as usize,
+                        interval as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int kernel_sched_getattr(pid_t process, void *attributes, unsigned size, unsigned flags)`
@@ -1546,27 +1634,29 @@ pub(crate) unsafe fn core_capset(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn capset(header: *mut u8, data: *mut u8) -> i32 {
-    let result = match Call::enter(functions::CAPSET) {
-        Some(mut call) => {
-            let result = unsafe { core_capset(&mut call, header, data) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_capset,
-                    header as usize,
-                    data as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::CAPSET) {
+            Some(mut call) => {
+                let result = unsafe { core_capset(&mut call, header, data) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_capset,
+                        header as usize,
+                        data as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int personality(unsigned long persona)`
@@ -1590,19 +1680,21 @@ pub(crate) unsafe fn core_personality(call: &mut Call, persona: usize) -> isize 
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn personality(persona: usize) -> i32 {
-    let result = match Call::enter(functions::PERSONALITY) {
-        Some(mut call) => {
-            let result = unsafe { core_personality(&mut call, persona) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(libc::SYS_personality, persona as usize, 0, 0, 0, 0, 0)
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::PERSONALITY) {
+            Some(mut call) => {
+                let result = unsafe { core_personality(&mut call, persona) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(libc::SYS_personality, persona as usize, 0, 0, 0, 0, 0)
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int sethostname(const char *name, size_t length)`
@@ -1631,27 +1723,29 @@ pub(crate) unsafe fn core_sethostname(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sethostname(name: *mut u8, length: usize) -> i32 {
-    let result = match Call::enter(functions::SETHOSTNAME) {
-        Some(mut call) => {
-            let result = unsafe { core_sethostname(&mut call, name, length) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_sethostname,
-                    name as usize,
-                    length as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SETHOSTNAME) {
+            Some(mut call) => {
+                let result = unsafe { core_sethostname(&mut call, name, length) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_sethostname,
+                        name as usize,
+                        length as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int setdomainname(const char *name, size_t length)`
@@ -1680,27 +1774,29 @@ pub(crate) unsafe fn core_setdomainname(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn setdomainname(name: *mut u8, length: usize) -> i32 {
-    let result = match Call::enter(functions::SETDOMAINNAME) {
-        Some(mut call) => {
-            let result = unsafe { core_setdomainname(&mut call, name, length) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_setdomainname,
-                    name as usize,
-                    length as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SETDOMAINNAME) {
+            Some(mut call) => {
+                let result = unsafe { core_setdomainname(&mut call, name, length) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_setdomainname,
+                        name as usize,
+                        length as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int pthread_setname_np(unsigned long thread, const char *name)`
@@ -1731,16 +1827,18 @@ unsafe fn core_pthread_setname_np(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_setname_np(thread_: usize, name: *mut u8) -> i32 {
-    let Some(mut call) = Call::enter(functions::PTHREAD_SETNAME_NP) else {
-        return unsafe {
-            foreign::next!(
-                pthread_setname_np : unsafe extern "C" fn (usize, * mut u8) -> i32
-            )(thread_, name)
+    raw::in_own_frame(|| {
+        let Some(mut call) = Call::enter(functions::PTHREAD_SETNAME_NP) else {
+            return unsafe {
+                foreign::next!(
+                    pthread_setname_np : unsafe extern "C" fn (usize, * mut u8) -> i32
+                )(thread_, name)
+            };
         };
-    };
-    let result = unsafe { core_pthread_setname_np(&mut call, thread_, name) };
-    call.leave();
-    result
+        let result = unsafe { core_pthread_setname_np(&mut call, thread_, name) };
+        call.leave();
+        result
+    })
 }
 
 /// `int pthread_getname_np(unsigned long thread, char *name, size_t size)`
@@ -1783,16 +1881,19 @@ pub unsafe extern "C" fn pthread_getname_np(
     name: *mut u8,
     size: usize,
 ) -> i32 {
-    let Some(mut call) = Call::enter(functions::PTHREAD_GETNAME_NP) else {
-        return unsafe {
-            foreign::next!(
-                pthread_getname_np : unsafe extern "C" fn (usize, * mut u8, usize) -> i32
-            )(thread_, name, size)
+    raw::in_own_frame(|| {
+        let Some(mut call) = Call::enter(functions::PTHREAD_GETNAME_NP) else {
+            return unsafe {
+                foreign::next!(
+                    pthread_getname_np : unsafe extern "C" fn (usize, * mut u8, usize) ->
+                    i32
+                )(thread_, name, size)
+            };
         };
-    };
-    let result = unsafe { core_pthread_getname_np(&mut call, thread_, name, size) };
-    call.leave();
-    result
+        let result = unsafe { core_pthread_getname_np(&mut call, thread_, name, size) };
+        call.leave();
+        result
+    })
 }
 
 /// `int pthread_setaffinity_np(unsigned long thread, size_t size, const void *mask)`
@@ -1829,17 +1930,21 @@ pub unsafe extern "C" fn pthread_setaffinity_np(
     size: usize,
     mask: *mut u8,
 ) -> i32 {
-    let Some(mut call) = Call::enter(functions::PTHREAD_SETAFFINITY_NP) else {
-        return unsafe {
-            foreign::next!(
-                pthread_setaffinity_np : unsafe extern "C" fn (usize, usize, * mut u8) ->
-                i32
-            )(thread_, size, mask)
+    raw::in_own_frame(|| {
+        let Some(mut call) = Call::enter(functions::PTHREAD_SETAFFINITY_NP) else {
+            return unsafe {
+                foreign::next!(
+                    pthread_setaffinity_np : unsafe extern "C" fn (usize, usize, * mut
+                    u8) -> i32
+                )(thread_, size, mask)
+            };
         };
-    };
-    let result = unsafe { core_pthread_setaffinity_np(&mut call, thread_, size, mask) };
-    call.leave();
-    result
+        let result = unsafe {
+            core_pthread_setaffinity_np(&mut call, thread_, size, mask)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int pthread_getaffinity_np(unsigned long thread, size_t size, void *mask)`
@@ -1882,17 +1987,21 @@ pub unsafe extern "C" fn pthread_getaffinity_np(
     size: usize,
     mask: *mut u8,
 ) -> i32 {
-    let Some(mut call) = Call::enter(functions::PTHREAD_GETAFFINITY_NP) else {
-        return unsafe {
-            foreign::next!(
-                pthread_getaffinity_np : unsafe extern "C" fn (usize, usize, * mut u8) ->
-                i32
-            )(thread_, size, mask)
+    raw::in_own_frame(|| {
+        let Some(mut call) = Call::enter(functions::PTHREAD_GETAFFINITY_NP) else {
+            return unsafe {
+                foreign::next!(
+                    pthread_getaffinity_np : unsafe extern "C" fn (usize, usize, * mut
+                    u8) -> i32
+                )(thread_, size, mask)
+            };
         };
-    };
-    let result = unsafe { core_pthread_getaffinity_np(&mut call, thread_, size, mask) };
-    call.leave();
-    result
+        let result = unsafe {
+            core_pthread_getaffinity_np(&mut call, thread_, size, mask)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int pthread_setschedparam(unsigned long thread, int policy, const void *priority)`
@@ -1929,19 +2038,21 @@ pub unsafe extern "C" fn pthread_setschedparam(
     policy: i32,
     priority: *mut u8,
 ) -> i32 {
-    let Some(mut call) = Call::enter(functions::PTHREAD_SETSCHEDPARAM) else {
-        return unsafe {
-            foreign::next!(
-                pthread_setschedparam : unsafe extern "C" fn (usize, i32, * mut u8) ->
-                i32
-            )(thread_, policy, priority)
+    raw::in_own_frame(|| {
+        let Some(mut call) = Call::enter(functions::PTHREAD_SETSCHEDPARAM) else {
+            return unsafe {
+                foreign::next!(
+                    pthread_setschedparam : unsafe extern "C" fn (usize, i32, * mut u8)
+                    -> i32
+                )(thread_, policy, priority)
+            };
         };
-    };
-    let result = unsafe {
-        core_pthread_setschedparam(&mut call, thread_, policy, priority)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_pthread_setschedparam(&mut call, thread_, policy, priority)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int pthread_getschedparam(unsigned long thread, int *policy, int *priority)`
@@ -1980,19 +2091,21 @@ pub unsafe extern "C" fn pthread_getschedparam(
     policy: *mut u8,
     priority: *mut u8,
 ) -> i32 {
-    let Some(mut call) = Call::enter(functions::PTHREAD_GETSCHEDPARAM) else {
-        return unsafe {
-            foreign::next!(
-                pthread_getschedparam : unsafe extern "C" fn (usize, * mut u8, * mut u8)
-                -> i32
-            )(thread_, policy, priority)
+    raw::in_own_frame(|| {
+        let Some(mut call) = Call::enter(functions::PTHREAD_GETSCHEDPARAM) else {
+            return unsafe {
+                foreign::next!(
+                    pthread_getschedparam : unsafe extern "C" fn (usize, * mut u8, * mut
+                    u8) -> i32
+                )(thread_, policy, priority)
+            };
         };
-    };
-    let result = unsafe {
-        core_pthread_getschedparam(&mut call, thread_, policy, priority)
-    };
-    call.leave();
-    result
+        let result = unsafe {
+            core_pthread_getschedparam(&mut call, thread_, policy, priority)
+        };
+        call.leave();
+        result
+    })
 }
 
 /// `int pthread_setschedprio(unsigned long thread, int priority)`
@@ -2022,16 +2135,18 @@ unsafe fn core_pthread_setschedprio(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_setschedprio(thread_: usize, priority: i32) -> i32 {
-    let Some(mut call) = Call::enter(functions::PTHREAD_SETSCHEDPRIO) else {
-        return unsafe {
-            foreign::next!(
-                pthread_setschedprio : unsafe extern "C" fn (usize, i32) -> i32
-            )(thread_, priority)
+    raw::in_own_frame(|| {
+        let Some(mut call) = Call::enter(functions::PTHREAD_SETSCHEDPRIO) else {
+            return unsafe {
+                foreign::next!(
+                    pthread_setschedprio : unsafe extern "C" fn (usize, i32) -> i32
+                )(thread_, priority)
+            };
         };
-    };
-    let result = unsafe { core_pthread_setschedprio(&mut call, thread_, priority) };
-    call.leave();
-    result
+        let result = unsafe { core_pthread_setschedprio(&mut call, thread_, priority) };
+        call.leave();
+        result
+    })
 }
 
 /// `int pthread_getcpuclockid(unsigned long thread, int *clock)`
@@ -2064,16 +2179,18 @@ unsafe fn core_pthread_getcpuclockid(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_getcpuclockid(thread_: usize, clock: *mut u8) -> i32 {
-    let Some(mut call) = Call::enter(functions::PTHREAD_GETCPUCLOCKID) else {
-        return unsafe {
-            foreign::next!(
-                pthread_getcpuclockid : unsafe extern "C" fn (usize, * mut u8) -> i32
-            )(thread_, clock)
+    raw::in_own_frame(|| {
+        let Some(mut call) = Call::enter(functions::PTHREAD_GETCPUCLOCKID) else {
+            return unsafe {
+                foreign::next!(
+                    pthread_getcpuclockid : unsafe extern "C" fn (usize, * mut u8) -> i32
+                )(thread_, clock)
+            };
         };
-    };
-    let result = unsafe { core_pthread_getcpuclockid(&mut call, thread_, clock) };
-    call.leave();
-    result
+        let result = unsafe { core_pthread_getcpuclockid(&mut call, thread_, clock) };
+        call.leave();
+        result
+    })
 }
 
 /// `int semget(int key, int count, int flags)`
@@ -2104,27 +2221,29 @@ pub(crate) unsafe fn core_semget(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn semget(key_: i32, count: i32, flags: i32) -> i32 {
-    let result = match Call::enter(functions::SEMGET) {
-        Some(mut call) => {
-            let result = unsafe { core_semget(&mut call, key_, count, flags) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_semget,
-                    key_ as usize,
-                    count as usize,
-                    flags as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SEMGET) {
+            Some(mut call) => {
+                let result = unsafe { core_semget(&mut call, key_, count, flags) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_semget,
+                        key_ as usize,
+                        count as usize,
+                        flags as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int semop(int id, void *operations, size_t count)`
@@ -2157,27 +2276,29 @@ pub(crate) unsafe fn core_semop(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn semop(id: i32, operations: *mut u8, count: usize) -> i32 {
-    let result = match Call::enter(functions::SEMOP) {
-        Some(mut call) => {
-            let result = unsafe { core_semop(&mut call, id, operations, count) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_semop,
-                    id as usize,
-                    operations as usize,
-                    count as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SEMOP) {
+            Some(mut call) => {
+                let result = unsafe { core_semop(&mut call, id, operations, count) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_semop,
+                        id as usize,
+                        operations as usize,
+                        count as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int semtimedop(int id, void *operations, size_t count, const void *timeout)`
@@ -2226,29 +2347,31 @@ pub unsafe extern "C" fn semtimedop(
     count: usize,
     timeout: *mut u8,
 ) -> i32 {
-    let result = match Call::enter(functions::SEMTIMEDOP) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_semtimedop(&mut call, id, operations, count, timeout)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_semtimedop,
-                    id as usize,
-                    operations as usize,
-                    count as usize,
-                    timeout as usize,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SEMTIMEDOP) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_semtimedop(&mut call, id, operations, count, timeout)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_semtimedop,
+                        id as usize,
+                        operations as usize,
+                        count as usize,
+                        timeout as usize,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int msgget(int key, int flags)`
@@ -2273,27 +2396,29 @@ pub(crate) unsafe fn core_msgget(call: &mut Call, key_: i32, flags: i32) -> isiz
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn msgget(key_: i32, flags: i32) -> i32 {
-    let result = match Call::enter(functions::MSGGET) {
-        Some(mut call) => {
-            let result = unsafe { core_msgget(&mut call, key_, flags) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_msgget,
-                    key_ as usize,
-                    flags as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::MSGGET) {
+            Some(mut call) => {
+                let result = unsafe { core_msgget(&mut call, key_, flags) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_msgget,
+                        key_ as usize,
+                        flags as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int msgsnd(int id, const void *message, size_t size, int flags)`
@@ -2337,27 +2462,29 @@ pub unsafe extern "C" fn msgsnd(
     size: usize,
     flags: i32,
 ) -> i32 {
-    let result = match Call::enter(functions::MSGSND) {
-        Some(mut call) => {
-            let result = unsafe { core_msgsnd(&mut call, id, message, size, flags) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_msgsnd,
-                    id as usize,
-                    message as usize,
-                    size as usize,
-                    flags as usize,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::MSGSND) {
+            Some(mut call) => {
+                let result = unsafe { core_msgsnd(&mut call, id, message, size, flags) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_msgsnd,
+                        id as usize,
+                        message as usize,
+                        size as usize,
+                        flags as usize,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `ssize_t msgrcv(int id, void *message, size_t size, long type, int flags)`
@@ -2406,29 +2533,31 @@ pub unsafe extern "C" fn msgrcv(
     type_: i64,
     flags: i32,
 ) -> i64 {
-    let result = match Call::enter(functions::MSGRCV) {
-        Some(mut call) => {
-            let result = unsafe {
-                core_msgrcv(&mut call, id, message, size, type_, flags)
-            };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_msgrcv,
-                    id as usize,
-                    message as usize,
-                    size as usize,
-                    type_ as usize,
-                    flags as usize,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::MSGRCV) {
+            Some(mut call) => {
+                let result = unsafe {
+                    core_msgrcv(&mut call, id, message, size, type_, flags)
+                };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i64
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_msgrcv,
+                        id as usize,
+                        message as usize,
+                        size as usize,
+                        type_ as usize,
+                        flags as usize,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i64
+    })
 }
 
 /// `int shmget(int key, size_t size, int flags)`
@@ -2459,27 +2588,29 @@ pub(crate) unsafe fn core_shmget(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn shmget(key_: i32, size: usize, flags: i32) -> i32 {
-    let result = match Call::enter(functions::SHMGET) {
-        Some(mut call) => {
-            let result = unsafe { core_shmget(&mut call, key_, size, flags) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_shmget,
-                    key_ as usize,
-                    size as usize,
-                    flags as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::SHMGET) {
+            Some(mut call) => {
+                let result = unsafe { core_shmget(&mut call, key_, size, flags) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_shmget,
+                        key_ as usize,
+                        size as usize,
+                        flags as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int mlock(const void *start, size_t size)`
@@ -2504,19 +2635,29 @@ pub(crate) unsafe fn core_mlock(call: &mut Call, start: *mut u8, size: usize) ->
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn mlock(start: *mut u8, size: usize) -> i32 {
-    let result = match Call::enter(functions::MLOCK) {
-        Some(mut call) => {
-            let result = unsafe { core_mlock(&mut call, start, size) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(libc::SYS_mlock, start as usize, size as usize, 0, 0, 0, 0)
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::MLOCK) {
+            Some(mut call) => {
+                let result = unsafe { core_mlock(&mut call, start, size) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_mlock,
+                        start as usize,
+                        size as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int mlock2(const void *start, size_t size, unsigned flags)`
@@ -2547,27 +2688,29 @@ pub(crate) unsafe fn core_mlock2(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn mlock2(start: *mut u8, size: usize, flags: u32) -> i32 {
-    let result = match Call::enter(functions::MLOCK2) {
-        Some(mut call) => {
-            let result = unsafe { core_mlock2(&mut call, start, size, flags) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_mlock2,
-                    start as usize,
-                    size as usize,
-                    flags as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::MLOCK2) {
+            Some(mut call) => {
+                let result = unsafe { core_mlock2(&mut call, start, size, flags) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_mlock2,
+                        start as usize,
+                        size as usize,
+                        flags as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int munlock(const void *start, size_t size)`
@@ -2596,27 +2739,29 @@ pub(crate) unsafe fn core_munlock(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn munlock(start: *mut u8, size: usize) -> i32 {
-    let result = match Call::enter(functions::MUNLOCK) {
-        Some(mut call) => {
-            let result = unsafe { core_munlock(&mut call, start, size) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_munlock,
-                    start as usize,
-                    size as usize,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::MUNLOCK) {
+            Some(mut call) => {
+                let result = unsafe { core_munlock(&mut call, start, size) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_munlock,
+                        start as usize,
+                        size as usize,
+                        0,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int mlockall(int flags)`
@@ -2640,17 +2785,21 @@ pub(crate) unsafe fn core_mlockall(call: &mut Call, flags: i32) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn mlockall(flags: i32) -> i32 {
-    let result = match Call::enter(functions::MLOCKALL) {
-        Some(mut call) => {
-            let result = unsafe { core_mlockall(&mut call, flags) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe { raw::syscall6(libc::SYS_mlockall, flags as usize, 0, 0, 0, 0, 0) }
-        }
-    };
-    libc_result(result) as i32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::MLOCKALL) {
+            Some(mut call) => {
+                let result = unsafe { core_mlockall(&mut call, flags) };
+                call.leave();
+                result
+            }
+            None => {
+                unsafe {
+                    raw::syscall6(libc::SYS_mlockall, flags as usize, 0, 0, 0, 0, 0)
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int munlockall(void)`
@@ -2665,15 +2814,17 @@ pub(crate) unsafe fn core_munlockall(call: &mut Call) -> isize {
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn munlockall() -> i32 {
-    let result = match Call::enter(functions::MUNLOCKALL) {
-        Some(mut call) => {
-            let result = unsafe { core_munlockall(&mut call) };
-            call.leave();
-            result
-        }
-        None => unsafe { raw::syscall6(libc::SYS_munlockall, 0, 0, 0, 0, 0, 0) }
-    };
-    libc_result(result) as i32
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::MUNLOCKALL) {
+            Some(mut call) => {
+                let result = unsafe { core_munlockall(&mut call) };
+                call.leave();
+                result
+            }
+            None => unsafe { raw::syscall6(libc::SYS_munlockall, 0, 0, 0, 0, 0, 0) }
+        };
+        libc_result(result) as i32
+    })
 }
 
 /// `int mincore(void *start, size_t size, unsigned char *pages)`
@@ -2709,25 +2860,27 @@ pub(crate) unsafe fn core_mincore(
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn mincore(start: *mut u8, size: usize, pages: *mut u8) -> i32 {
-    let result = match Call::enter(functions::MINCORE) {
-        Some(mut call) => {
-            let result = unsafe { core_mincore(&mut call, start, size, pages) };
-            call.leave();
-            result
-        }
-        None => {
-            unsafe {
-                raw::syscall6(
-                    libc::SYS_mincore,
-                    start as usize,
-                    size as usize,
-                    pages as usize,
-                    0,
-                    0,
-                    0,
-                )
+    raw::in_own_frame(|| {
+        let result = match Call::enter(functions::MINCORE) {
+            Some(mut call) => {
+                let result = unsafe { core_mincore(&mut call, start, size, pages) };
+                call.leave();
+                result
             }
-        }
-    };
-    libc_result(result) as i32
+            None => {
+                unsafe {
+                    raw::syscall6(
+                        libc::SYS_mincore,
+                        start as usize,
+                        size as usize,
+                        pages as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                }
+            }
+        };
+        libc_result(result) as i32
+    })
 }
