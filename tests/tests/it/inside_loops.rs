@@ -412,6 +412,13 @@ fn threads_that_run_tasks_of_tokio_are_known() {
     );
 }
 
+/// One task reads a connection's requests, another one serves them, and a third one answers.
+#[test]
+fn tasks_of_tokio_that_serve_what_others_read_are_known() {
+    let ways = ["task", "spawned", "blocking", "pool"];
+    is_recorded_and_replayed("tokio-apart", |stage| tokio(stage, &["apart"]), &ways);
+}
+
 fn tokio(stage: &Stage, how: &[&str]) -> Vec<String> {
     let service = [env!("CARGO_BIN_EXE_marks"), &stage.service_port.to_string()].map(str::to_owned);
     [service.to_vec(), command(how)].concat()
