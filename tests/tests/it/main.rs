@@ -74,6 +74,7 @@ mod standby_faults;
 mod standby_switchover;
 mod standby_tables;
 mod standby_types;
+mod stacks;
 mod starts;
 mod tls;
 mod web;
