@@ -266,6 +266,19 @@ fn requests_that_a_server_in_rust_passes_to_threads_are_known() {
     is_recorded_and_replayed("granian-wsgi", |stage| granian(stage, &more), &["threads"]);
 }
 
+/// Functions of which a server in Rust was told, in one process and in two.
+#[test]
+fn functions_that_a_server_in_rust_calls_are_known() {
+    for processes in ["1", "2"] {
+        let robyn = |stage: &Stage| {
+            let service = script(stage, "marks_robyn.py");
+            [service, command(&[processes])].concat()
+        };
+        let name = format!("robyn-{processes}");
+        is_recorded_and_replayed(&name, robyn, &["loop", "thread"]);
+    }
+}
+
 fn script(stage: &Stage, name: &str) -> Vec<String> {
     let service = repository("tests/services").join(name);
     let (service, port) = (service.display().to_string(), stage.service_port);

@@ -7,9 +7,12 @@ them is given is the next one's as well: the number is out of it only as long as
 import functools
 import os
 
-from hindcast_granian import HEADER, SAYS, RESERVED, number
+from hindcast_granian import HEADER, RESERVED, SAYS, number
+from hindcast_pools import CONNECTIONS
 
 NAME = HEADER.decode()
+# Of what a process is started with, how many workers it has.
+WORKERS = 8
 
 
 def begin(hooks, replace, request, serves, in_turn):
@@ -51,6 +54,15 @@ def begin(hooks, replace, request, serves, in_turn):
 
         return within
 
+    def process(real):
+        def spawn_process(*given):
+            given = list(given)
+            given[WORKERS] = max(given[WORKERS], CONNECTIONS)
+            return real(*given)
+
+        return spawn_process
+
+    hooks["robyn.processpool"] = lambda module: replace(module, "spawn_process", process)
     hooks["robyn.router"] = lambda module: replace(module, "FunctionInfo", told)
 
 
