@@ -194,7 +194,7 @@ fn was_read_by_any(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<Begin
     MINE.with(|mine| {
         let before = mine.descriptor.replace(descriptor);
         let is_own = mine.begun.get() == mine.read.get();
-        let unanswered = |entry: &Entry| entry.is_asked() && entry.turn() == mine.read.get();
+        let unanswered = |entry: &Entry| entry.is_all_of(mine.read.get());
         if before != descriptor && is_own && descriptors::entry(before).is_some_and(unanswered) {
             mine.several.set(!php::serves_one_at_a_time());
         }

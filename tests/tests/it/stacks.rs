@@ -59,7 +59,10 @@ fn the_stack_of_an_error_is_what_it_was() {
 fn who_has_waited_draws_what_who_has_not_has_drawn() {
     let stage = Stage::new("stacks-draws", "");
     let paths = NAMES.map(|name| format!("/{name}"));
-    record(&stage, &paths.each_ref().map(|path| ("POST", path.as_str())));
+    record(
+        &stage,
+        &paths.each_ref().map(|path| ("POST", path.as_str())),
+    );
     let other = service(&stage, NAMES[1]).join(" ");
     assert_faithful(&stage, &["--app".to_owned(), other]);
 }
