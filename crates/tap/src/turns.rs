@@ -7,7 +7,7 @@
 //!
 //! A thread that has read a request works on it until it reads another. That holds where a thread
 //! serves one request at a time, and is not believed where it is seen not to hold: a thread that
-//! reads a second request before the first is answered serves several at once, and has no turn from
+//! has all of a request and reads another before it answers serves several, and has no turn from
 //! then on; in a process where one thread reads a request and another answers, a thread's turn ends
 //! with the answer.
 //!
