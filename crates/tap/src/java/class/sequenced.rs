@@ -96,47 +96,49 @@ fn frames(sequence: u16) -> Vec<u8> {
     .concat()
 }
 
+const NUMBER: &str = "java/lang/Number";
+const LONG: &str = "java/lang/Long";
+/// Variables behind the sequence.
+const SERIES: u8 = 4;
+const VALUE: u8 = 5;
+const MADE: u8 = 7;
+
 fn instructions(constants: &mut Constants) -> Option<Vec<u8>> {
-    const NUMBER: &str = "java/lang/Number";
-    const LONG: &str = "java/lang/Long";
-    const OF_CLASS: &str = "(Ljava/lang/Class;)Lorg/eclipse/persistence/sequencing/Sequence;";
-    const VECTOR: &str = "(Lorg/eclipse/persistence/internal/databaseaccess/Accessor;\
-                          Lorg/eclipse/persistence/internal/sessions/AbstractSession;)\
-                          Ljava/util/Vector;";
-    const SERIES: u8 = 4;
-    const VALUE: u8 = 5;
-    const MADE: u8 = 7;
-    let mut member = |class, (name, descriptor): Called| {
-        let index = constants.member(METHOD, class, name, descriptor)?;
-        Some(index.to_be_bytes())
-    };
-    let series = member(SHIM, SERIES_OF)?;
-    let given = member(SHIM, GIVEN)?;
-    let asks_more = member(SHIM, ASKS_MORE)?;
-    let is_taken = member(SHIM, IS_TAKEN)?;
-    let sequence = member(CLASS, ("getSequence", OF_CLASS))?;
-    let keeps = member(SEQUENCE, ("shouldUsePreallocation", "()Z"))?;
-    let name = member(SEQUENCE, ("getName", "()Ljava/lang/String;"))?;
-    let transacts = member(SEQUENCE, ("shouldUseTransaction", "()Z"))?;
-    let vector = member(SEQUENCE, ("getGeneratedVector", VECTOR))?;
-    let begin = member(SESSION, ("beginTransaction", "()V"))?;
-    let commit = member(SESSION, ("commitTransaction", "()V"))?;
-    let original = member(CLASS, (ORIGINAL, DESCRIPTOR))?;
-    let boxed = member(LONG, ("valueOf", "(J)Ljava/lang/Long;"))?;
-    let long = member(NUMBER, ("longValue", "()J"))?;
-    let number = constants.class(NUMBER)?.to_be_bytes();
-    let of = |[high, low]: [u8; 2]| [code::INVOKEVIRTUAL, high, low];
+    let original = member(constants, CLASS, (ORIGINAL, DESCRIPTOR))?;
     let original = [
         &[code::ALOAD_0, code::ALOAD_1, code::ALOAD_2][..],
         &[code::INVOKESPECIAL, original[0], original[1]],
     ]
     .concat();
-    let ask = [
-        &[code::ALOAD_3, code::ACONST_NULL, code::ALOAD_1][..],
-        &of(vector),
-        &[code::POP],
-    ]
-    .concat();
+    let parts = [
+        numbers(constants, &original)?,
+        gives(constants)?,
+        makes(constants, &original)?,
+    ];
+    Some(parts.concat())
+}
+
+fn member(
+    constants: &mut Constants,
+    class: &str,
+    (name, descriptor): (&str, &str),
+) -> Option<[u8; 2]> {
+    let index = constants.member(METHOD, class, name, descriptor)?;
+    Some(index.to_be_bytes())
+}
+
+fn of([high, low]: [u8; 2]) -> [u8; 3] {
+    [code::INVOKEVIRTUAL, high, low]
+}
+
+/// Up to where it is known whether something is given again.
+fn numbers(constants: &mut Constants, original: &[u8]) -> Option<Vec<u8>> {
+    const OF_CLASS: &str = "(Ljava/lang/Class;)Lorg/eclipse/persistence/sequencing/Sequence;";
+    let sequence = member(constants, CLASS, ("getSequence", OF_CLASS))?;
+    let keeps = member(constants, SEQUENCE, ("shouldUsePreallocation", "()Z"))?;
+    let name = member(constants, SEQUENCE, ("getName", "()Ljava/lang/String;"))?;
+    let series = member(constants, SHIM, SERIES_OF)?;
+    let given = member(constants, SHIM, GIVEN)?;
     let mut all = Vec::new();
     let mut put = |bytes: &[u8]| all.extend_from_slice(bytes);
     put(&[code::ALOAD_0, code::ALOAD_2]);
@@ -144,7 +146,7 @@ fn instructions(constants: &mut Constants) -> Option<Vec<u8>> {
     put(&[code::ASTORE_3, code::ALOAD_3]);
     put(&of(keeps));
     put(&code::jump(code::IFNE, 10, NUMBERS));
-    put(&original);
+    put(original);
     put(&[code::ARETURN, code::ALOAD_3]);
     put(&of(name));
     put(&[code::ALOAD_2]);
@@ -154,6 +156,28 @@ fn instructions(constants: &mut Constants) -> Option<Vec<u8>> {
     put(&[code::LSTORE, VALUE, code::LLOAD, VALUE]);
     put(&[code::LCONST_0, code::LCMP]);
     put(&code::jump(code::IFLT, 42, MAKES));
+    Some(all)
+}
+
+/// The database is asked, and what was given is given.
+fn gives(constants: &mut Constants) -> Option<Vec<u8>> {
+    const VECTOR: &str = "(Lorg/eclipse/persistence/internal/databaseaccess/Accessor;\
+                          Lorg/eclipse/persistence/internal/sessions/AbstractSession;)\
+                          Ljava/util/Vector;";
+    let asks_more = member(constants, SHIM, ASKS_MORE)?;
+    let transacts = member(constants, SEQUENCE, ("shouldUseTransaction", "()Z"))?;
+    let vector = member(constants, SEQUENCE, ("getGeneratedVector", VECTOR))?;
+    let begin = member(constants, SESSION, ("beginTransaction", "()V"))?;
+    let commit = member(constants, SESSION, ("commitTransaction", "()V"))?;
+    let boxed = member(constants, LONG, ("valueOf", "(J)Ljava/lang/Long;"))?;
+    let ask = [
+        &[code::ALOAD_3, code::ACONST_NULL, code::ALOAD_1][..],
+        &of(vector),
+        &[code::POP],
+    ]
+    .concat();
+    let mut all = Vec::new();
+    let mut put = |bytes: &[u8]| all.extend_from_slice(bytes);
     put(&[code::ALOAD_1]);
     put(&code::call(asks_more));
     put(&code::jump(code::IFEQ, 49, GIVES));
@@ -171,7 +195,17 @@ fn instructions(constants: &mut Constants) -> Option<Vec<u8>> {
     put(&[code::LLOAD, VALUE]);
     put(&code::call(boxed));
     put(&[code::ARETURN]);
-    put(&original);
+    Some(all)
+}
+
+/// One that no request was given.
+fn makes(constants: &mut Constants, original: &[u8]) -> Option<Vec<u8>> {
+    let is_taken = member(constants, SHIM, IS_TAKEN)?;
+    let long = member(constants, NUMBER, ("longValue", "()J"))?;
+    let number = constants.class(NUMBER)?.to_be_bytes();
+    let mut all = Vec::new();
+    let mut put = |bytes: &[u8]| all.extend_from_slice(bytes);
+    put(original);
     put(&[code::ASTORE, MADE, code::ALOAD, MADE]);
     put(&[code::CHECKCAST, number[0], number[1]]);
     put(&of(long));
