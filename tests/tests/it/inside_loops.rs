@@ -293,7 +293,7 @@ fn requests_that_a_server_in_rust_passes_to_threads_are_known() {
     is_recorded_and_replayed("granian-wsgi", |stage| granian(stage, &more), &["threads"]);
 }
 
-/// Functions of which a server in Rust was told, in one process and in two.
+/// Coroutines of which a server in Rust was told, in one process and in two.
 #[test]
 fn functions_that_a_server_in_rust_calls_are_known() {
     for processes in ["1", "2"] {
@@ -302,7 +302,7 @@ fn functions_that_a_server_in_rust_calls_are_known() {
             [service, command(&[processes])].concat()
         };
         let name = format!("robyn-{processes}");
-        is_recorded_and_replayed(&name, robyn, &["loop", "thread"]);
+        is_recorded_and_replayed(&name, robyn, &["loop"]);
     }
 }
 
