@@ -20,6 +20,8 @@ const PRELOAD: &str = "LD_PRELOAD";
 /// Built by `build.rs` from `crates/tap`.
 static TAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tap.so"));
 const LIBRARY: &str = "libhindcast_tap.so";
+/// How the folder's name begins, by which the tap finds what is ours.
+const FOLDER: &str = "hindcast-tap-";
 
 /// What glibc's dynamic linker puts in the place of `$LIB`: it is the distribution's choice. To
 /// musl's, those are letters, and a file that is not there is passed over. So a child that musl
@@ -94,6 +96,7 @@ const SHIMS: [Shim; 5] = [
             shim!("python/hindcast_granian.py"),
             shim!("python/hindcast_pools.py"),
             shim!("python/hindcast_random.py"),
+            shim!("python/hindcast_robyn.py"),
             shim!("python/hindcast_steps.py"),
             shim!("python/hindcast_stopwatch.py"),
             shim!("python/hindcast_waiting.py"),
@@ -132,9 +135,15 @@ pub struct Preload {
 }
 
 impl Preload {
-    /// Any user can read it: a service may become another one.
-    pub fn make() -> io::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("hindcast-tap-").tempdir()?;
+    /// Any user can read it: a service may become another one. Stacks of errors have its path in
+    /// them, which a service may show, so a replay has it where the recording had it, by this name.
+    /// Where somebody else has taken the name it has another one.
+    pub fn make(name: Option<&str>) -> io::Result<Self> {
+        let folder = match name.map(named).transpose() {
+            Ok(Some(folder)) => folder,
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => tempfile::Builder::new().prefix(FOLDER).tempdir()?,
+        };
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755))?;
         let library = folder.path().join(LIBRARY);
         put(&library, TAP)?;
@@ -188,6 +197,14 @@ impl Preload {
     }
 }
 
+/// Fails where there is something of that name.
+fn named(name: &str) -> io::Result<tempfile::TempDir> {
+    tempfile::Builder::new()
+        .prefix(&format!("{FOLDER}{name}"))
+        .rand_bytes(0)
+        .tempdir()
+}
+
 fn put(file: &Path, contents: &[u8]) -> io::Result<()> {
     std::fs::write(file, contents)?;
     std::fs::set_permissions(file, PermissionsExt::from_mode(0o755))
@@ -215,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_program_has_the_tap_in_it_and_what_was_loaded_before() {
-        let preload = Preload::make().unwrap();
+        let preload = Preload::make(None).unwrap();
         let environment = preload.environment(|_| Some("libm.so.6".into()));
         let maps = std::process::Command::new("cat")
             .arg("/proc/self/maps")
@@ -224,6 +241,16 @@ mod tests {
             .unwrap();
         let maps = String::from_utf8(maps.stdout).unwrap();
         assert!(maps.contains(LIBRARY) && maps.contains("libm.so"), "{maps}");
+    }
+
+    #[test]
+    fn the_folder_has_its_name_unless_that_is_taken() {
+        let ends = |preload: &Preload| preload.folder().ends_with("hindcast-tap-4711");
+        let first = Preload::make(Some("4711")).unwrap();
+        assert!(ends(&first));
+        assert!(!ends(&Preload::make(Some("4711")).unwrap()));
+        drop(first);
+        assert!(ends(&Preload::make(Some("4711")).unwrap()));
     }
 
     #[test]
@@ -236,7 +263,7 @@ mod tests {
             .args([&program, &source])
             .status();
         assert!(made.expect("musl-gcc is there").success());
-        let preload = Preload::make().unwrap();
+        let preload = Preload::make(None).unwrap();
         let ran = std::process::Command::new(&program)
             .envs(preload.environment(|_| None))
             .output()
@@ -247,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_shim_is_loaded_and_so_is_what_a_user_loads() {
-        let preload = Preload::make().unwrap();
+        let preload = Preload::make(None).unwrap();
         let theirs = preload.folder.path().join("theirs.cjs");
         std::fs::write(&theirs, "console.log('theirs')").unwrap();
         let set = |name: &str| (name == "NODE_OPTIONS").then(|| option("--require=", &theirs));
@@ -271,7 +298,7 @@ mod tests {
     fn python_has_the_shim_and_the_path_and_the_sitecustomize_of_its_user() {
         const PROGRAM: &str = "import sys; print('hindcast_turns' in sys.modules, \
             any('hindcast-tap-' in path for path in sys.path), sitecustomize.NAME)";
-        let preload = Preload::make().unwrap();
+        let preload = Preload::make(None).unwrap();
         let theirs = tempfile::tempdir().unwrap();
         let file = theirs.path().join("sitecustomize.py");
         std::fs::write(file, "NAME = 'theirs'").unwrap();

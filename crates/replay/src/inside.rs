@@ -38,6 +38,8 @@ pub struct Launch {
     pub command: String,
     pub directory: PathBuf,
     pub environment: Vec<(String, OsString)>,
+    /// By which the folder of the tap was named.
+    pub folder: Option<String>,
     pub database: DatabaseUrl,
     /// What requests came to; `None`: there was only one.
     pub asked: Option<Asked>,
@@ -87,7 +89,7 @@ impl Inside {
         others.serve(&turns, monitor);
         let inside = Self {
             reception: Reception::open(board)?,
-            preload: Preload::make()?,
+            preload: Preload::make(launch.folder.as_deref())?,
             turns,
             others,
             launch,

@@ -300,17 +300,28 @@ function caller() {
 }
 
 // The two functions with their files, a line each. Where the shims are is another place each time.
+//
+// Behind a wait the frames are of those who wait, and some are passed over. So code of a service that
+// waits only where a cache lacks something has other frames then. Of such code the second function counts
+// only where it has called the first one itself.
 function functions(all) {
     let first;
     let code = "";
     for (const frame of all) {
         const file = frame.getFileName();
         if (!file || file === first || file.startsWith("node:") || file.startsWith(__dirname)) continue;
+        if (first && !isLibrary.test(first) && (isLibrary.test(file) || isWaiting(frame))) break;
         code += `${file} ${frame.getFunctionName()}\n`;
         if (first) break;
         first = file;
     }
     return code;
+}
+
+const isLibrary = /[\\/]node_modules[\\/]/;
+// Node 10 and Bun have no such method.
+function isWaiting(frame) {
+    return typeof frame.isAsync === "function" && frame.isAsync();
 }
 
 // What is in front of a file and its folder may be another one for changed code.

@@ -190,6 +190,12 @@ impl Entry {
         self.body.store(length, Ordering::Relaxed);
     }
 
+    /// All of this request has come, and it is not answered. Servers read the beginnings of several
+    /// in one thread, and begin with one when the rest is there.
+    pub fn is_all_of(&self, request: u64) -> bool {
+        self.is_asked() && self.turn() == request && self.body.load(Ordering::Relaxed) == 0
+    }
+
     /// Nothing that comes begins a request.
     pub fn leave_alone(&self) {
         self.await_body(ENDLESS);

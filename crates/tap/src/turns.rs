@@ -7,7 +7,7 @@
 //!
 //! A thread that has read a request works on it until it reads another. That holds where a thread
 //! serves one request at a time, and is not believed where it is seen not to hold: a thread that
-//! reads a second request before the first is answered serves several at once, and has no turn from
+//! has all of a request and reads another before it answers serves several, and has no turn from
 //! then on; in a process where one thread reads a request and another answers, a thread's turn ends
 //! with the answer.
 //!
@@ -194,7 +194,7 @@ fn was_read_by_any(descriptor: i32, entry: &Entry, bytes: &[u8]) -> Option<Begin
     MINE.with(|mine| {
         let before = mine.descriptor.replace(descriptor);
         let is_own = mine.begun.get() == mine.read.get();
-        let unanswered = |entry: &Entry| entry.is_asked() && entry.turn() == mine.read.get();
+        let unanswered = |entry: &Entry| entry.is_all_of(mine.read.get());
         if before != descriptor && is_own && descriptors::entry(before).is_some_and(unanswered) {
             mine.several.set(!php::serves_one_at_a_time());
         }

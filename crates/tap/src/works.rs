@@ -27,6 +27,10 @@ struct Place {
     line: AtomicU64,
     /// It has read a request itself: others hand it nothing.
     reads: AtomicBool,
+    /// It has answered a request itself.
+    answers: AtomicBool,
+    /// Who reads the requests that it serves; 0: nobody else.
+    reader: AtomicUsize,
     /// It asks a database for a session.
     connects: AtomicBool,
     /// The client whose connection it drives; 0: none.
@@ -134,6 +138,37 @@ pub fn has_read(one: usize) -> bool {
     place_of(one, false).is_some_and(|place| place.reads.load(Ordering::Relaxed))
 }
 
+/// It answers a request.
+pub fn answers(one: usize) {
+    if let Some(place) = place_of(one, false) {
+        place.answers.store(true, Ordering::Relaxed);
+    }
+}
+
+/// It reads requests, and others serve and answer them.
+fn only_reads(one: usize) -> bool {
+    place_of(one, false).is_some_and(|place| {
+        place.reads.load(Ordering::Relaxed)
+            && !place.answers.load(Ordering::Relaxed)
+            && place.connection.load(Ordering::Relaxed).is_null()
+    })
+}
+
+/// It was told of a request by who has read it, and does nothing but read.
+pub fn serves(one: usize, reader: usize) {
+    if only_reads(reader)
+        && let Some(place) = place_of(one, true)
+    {
+        place.reader.store(reader, Ordering::Relaxed);
+    }
+}
+
+/// Whether this one reads the requests that it serves.
+pub fn is_served_by(one: usize, reader: usize) -> bool {
+    let own = place_of(one, false).map_or(0, |place| place.reader.load(Ordering::Relaxed));
+    own != 0 && own == reader && only_reads(reader)
+}
+
 /// It drives the connection of this client.
 pub fn drives(one: usize, client: usize) {
     if let Some(place) = place_of(one, true) {
@@ -226,6 +261,8 @@ impl Place {
         self.work.store(work, Ordering::Relaxed);
         self.line.store(line, Ordering::Relaxed);
         self.reads.store(false, Ordering::Relaxed);
+        self.answers.store(false, Ordering::Relaxed);
+        self.reader.store(0, Ordering::Relaxed);
         self.connects.store(false, Ordering::Relaxed);
         self.client.store(0, Ordering::Relaxed);
         let none = std::ptr::null_mut();
@@ -271,6 +308,8 @@ mod tests {
             work: AtomicU64::new(0),
             line: AtomicU64::new(0),
             reads: AtomicBool::new(false),
+            answers: AtomicBool::new(false),
+            reader: AtomicUsize::new(0),
             connects: AtomicBool::new(false),
             client: AtomicUsize::new(0),
             connection: AtomicPtr::new(std::ptr::null_mut()),
@@ -320,6 +359,23 @@ mod tests {
             assert!(is_at_work(one));
             has_ended(one);
         }
+    }
+
+    #[test]
+    fn one_serves_what_another_reads_as_long_as_that_does_nothing_else() {
+        begin().unwrap();
+        let (reader, server) = (0x7000, 0x8000);
+        serves(server, reader);
+        assert!(!is_served_by(server, reader), "it has read nothing");
+        reads(reader);
+        serves(server, reader);
+        assert!(is_served_by(server, reader) && !is_served_by(server, server));
+        answers(reader);
+        assert!(!is_served_by(server, reader));
+        has_ended(reader);
+        reads(reader);
+        has_ended(server);
+        assert!(!is_served_by(server, reader));
     }
 
     #[test]

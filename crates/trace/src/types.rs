@@ -352,6 +352,14 @@ impl PinsKey {
     pub fn random() -> Self {
         Self(random_key())
     }
+
+    /// Twelve hexadecimal digits for what has to have the same name in a replay. They tell nothing
+    /// of the key.
+    pub fn name(&self) -> String {
+        let digest = ring::digest::digest(&ring::digest::SHA256, &[b"name", &self.0[..]].concat());
+        let digits = |byte: &u8| format!("{byte:02x}");
+        digest.as_ref()[..6].iter().map(digits).collect()
+    }
 }
 
 pub(crate) fn random_key() -> [u8; 32] {

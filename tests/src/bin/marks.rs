@@ -3,8 +3,9 @@
 //! tracing.
 //!
 //! ```text
-//!     marks PORT [one|threads]   the database is in DATABASE_URL; in one thread, or in one for
-//!                                each connection
+//!     marks PORT [one|threads|apart]   the database is in DATABASE_URL; in one thread, in one for
+//!                                      each connection, or in one in which other tasks read and
+//!                                      write than serve
 //! ```
 
 use std::collections::VecDeque;
@@ -18,6 +19,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_postgres::{Client, NoTls};
 
@@ -101,7 +103,10 @@ fn database() -> String {
     std::env::var("DATABASE_URL").expect("DATABASE_URL says where the database is")
 }
 
-async fn serve_connection(stream: TcpStream, pool: Pool) -> Result<(), hyper::Error> {
+async fn serve_connection<S>(stream: S, pool: Pool) -> Result<(), hyper::Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let service = service_fn(move |request| {
         let pool = pool.clone();
         async move {
@@ -120,16 +125,34 @@ async fn serve_connection(stream: TcpStream, pool: Pool) -> Result<(), hyper::Er
         .await
 }
 
-async fn serve(port: u16, by_threads: bool) -> Result<(), Failed> {
+/// One task reads, and another writes.
+async fn served_apart(stream: TcpStream, pool: Pool) -> Result<(), Failed> {
+    let (mut reads, mut writes) = stream.into_split();
+    let (ours, theirs) = tokio::io::duplex(1 << 16);
+    let (mut answers, mut requests) = tokio::io::split(ours);
+    tokio::spawn(async move { tokio::io::copy(&mut reads, &mut requests).await });
+    tokio::spawn(async move { tokio::io::copy(&mut answers, &mut writes).await });
+    serve_connection(theirs, pool).await?;
+    Ok(())
+}
+
+async fn serve(port: u16, how: Option<&str>) -> Result<(), Failed> {
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     let pool = Pool::default();
     loop {
         let (stream, _) = listener.accept().await?;
-        if by_threads {
-            let stream = stream.into_std()?;
-            std::thread::spawn(move || on_this_thread(stream));
-        } else {
-            tokio::spawn(serve_connection(stream, pool.clone()));
+        let pool = pool.clone();
+        match how {
+            Some("threads") => {
+                let stream = stream.into_std()?;
+                std::thread::spawn(move || on_this_thread(stream));
+            }
+            Some("apart") => {
+                tokio::spawn(served_apart(stream, pool));
+            }
+            _ => {
+                tokio::spawn(serve_connection(stream, pool));
+            }
         }
     }
 }
@@ -151,10 +174,9 @@ fn main() -> Result<(), Failed> {
     let port = arguments.next().ok_or("no port is given")?.parse()?;
     let how = arguments.next();
     let mut runtime = match how.as_deref() {
-        Some("one") => tokio::runtime::Builder::new_current_thread(),
+        Some("one" | "apart") => tokio::runtime::Builder::new_current_thread(),
         _ => tokio::runtime::Builder::new_multi_thread(),
     };
-    let by_threads = how.as_deref() == Some("threads");
     let served = runtime.enable_all().build()?;
-    served.block_on(serve(port, by_threads))
+    served.block_on(serve(port, how.as_deref()))
 }

@@ -96,6 +96,40 @@ fn a_request_gets_in_java_the_ids_of_the_time_that_it_got() {
     is_the_same_if_late(&stage, service, asks);
 }
 
+/// Likewise of those that a process keeps, and the database is asked for as many.
+#[test]
+fn a_request_gets_of_eclipselink_the_ids_that_it_got() {
+    let stage = Stage::new("ids-eclipselink", "");
+    let files = [
+        SERVING,
+        "eclipselink/AbstractSession.java",
+        "eclipselink/Accessor.java",
+        "eclipselink/Sequence.java",
+        "eclipselink/StandardSequence.java",
+        "eclipselink/SequencingManager.java",
+    ];
+    compile(&stage, &files);
+    let service = |pause: u32| {
+        let (folder, port) = (stage.folder().display(), stage.service_port);
+        let class = "org.eclipse.persistence.internal.sequencing.SequencingManager";
+        format!("exec java -cp {folder} {class} {port} {pause}")
+    };
+    let asks = |ask: &(dyn Fn(&str) -> String + Sync)| {
+        let mut asked = 0;
+        for _ in 0..3 {
+            std::thread::scope(|scope| {
+                let late = scope.spawn(|| ask("/late"));
+                std::thread::sleep(Duration::from_millis(100));
+                let both = [ask("/"), late.join().unwrap()];
+                let last = |answer: &String| answer.lines().last()?.parse::<u32>().ok();
+                asked += both.iter().filter_map(last).sum::<u32>();
+            });
+        }
+        assert_eq!(asked, 4, "18 ids by five at a time");
+    };
+    is_the_same_if_late(&stage, service, asks);
+}
+
 /// More of them than there are processors wait for what another one puts there.
 #[test]
 fn threads_that_java_runs_by_itself_wait_for_what_they_saw_in_a_cache() {

@@ -109,6 +109,33 @@ fn load_with_late_bodies(stage: &Stage) {
     });
 }
 
+/// Bodies that come behind their heads.
+fn load_with_bodies_apart(stage: &Stage) {
+    let client = |number: usize| {
+        let mut stream = TcpStream::connect(("127.0.0.1", stage.service_port)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        for round in 0..ROUNDS {
+            let name = format!("whole-{number}-{round}");
+            let head =
+                format!("POST /whole/{name} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n");
+            stream.write_all(head.as_bytes()).unwrap();
+            std::thread::sleep(Duration::from_millis(4));
+            stream.write_all(b"{}").unwrap();
+            let (mut answer, mut bytes) = (String::new(), [0; 4096]);
+            while !answer.contains(&name) {
+                let length = stream.read(&mut bytes).unwrap();
+                assert!(length > 0, "{name}: {answer}");
+                answer += &String::from_utf8_lossy(&bytes[..length]);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..CLIENTS).for_each(|number| {
+            scope.spawn(move || client(number));
+        });
+    });
+}
+
 /// Who wrote, by the database: the names in the rows of each transaction.
 fn names_in_the_database(stage: &Stage) -> BTreeMap<u64, BTreeSet<String>> {
     let rows = stage.sql("SELECT xmin, name FROM mark");
@@ -266,6 +293,19 @@ fn requests_that_a_server_in_rust_passes_to_threads_are_known() {
     is_recorded_and_replayed("granian-wsgi", |stage| granian(stage, &more), &["threads"]);
 }
 
+/// Coroutines of which a server in Rust was told, in one process and in two.
+#[test]
+fn functions_that_a_server_in_rust_calls_are_known() {
+    for processes in ["1", "2"] {
+        let robyn = |stage: &Stage| {
+            let service = script(stage, "marks_robyn.py");
+            [service, command(&[processes])].concat()
+        };
+        let name = format!("robyn-{processes}");
+        is_recorded_and_replayed(&name, robyn, &["loop"]);
+    }
+}
+
 fn script(stage: &Stage, name: &str) -> Vec<String> {
     let service = repository("tests/services").join(name);
     let (service, port) = (service.display().to_string(), stage.service_port);
@@ -317,6 +357,15 @@ fn a_loop_that_waits_for_drivers_is_known_without_greenlets() {
 fn a_driver_in_c_that_the_loop_waits_for_is_known() {
     let tornado = |stage: &Stage| script(stage, "marks_tornado.py");
     is_recorded_and_replayed("tornado-blocking", tornado, &["blocking"]);
+}
+
+/// As Jetty, which hands a request to a handler when its body has come.
+#[test]
+fn a_thread_that_reads_heads_of_others_before_a_body_has_come_is_known() {
+    let stage = Stage::new("whole", SCHEMA);
+    let service = script(&stage, "whole.py");
+    is_recorded(&stage, &service, || load_with_bodies_apart(&stage));
+    is_replayed(&stage);
 }
 
 #[test]
@@ -410,6 +459,13 @@ fn threads_that_run_tasks_of_tokio_are_known() {
         |stage| tokio(stage, &["threads"]),
         &["pool"],
     );
+}
+
+/// One task reads a connection's requests, another one serves them, and a third one answers.
+#[test]
+fn tasks_of_tokio_that_serve_what_others_read_are_known() {
+    let ways = ["task", "spawned", "blocking", "pool"];
+    is_recorded_and_replayed("tokio-apart", |stage| tokio(stage, &["apart"]), &ways);
 }
 
 fn tokio(stage: &Stage, how: &[&str]) -> Vec<String> {

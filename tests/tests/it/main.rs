@@ -65,6 +65,7 @@ mod see;
 mod share;
 mod shown;
 mod sides;
+mod stacks;
 mod standby;
 mod standby_check;
 mod standby_checker;

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use hindcast_gateway::http::ServiceUrl;
 use hindcast_replay::inside::Launch;
 use hindcast_replay::place::Asked;
-use hindcast_trace::Recorder;
+use hindcast_trace::{PinsKey, Recorder};
 
 use crate::args::ServiceArgs;
 use crate::error::CliError;
@@ -38,6 +38,7 @@ pub fn of(recorder: &Recorder, args: &ServiceArgs) -> Result<Launch, CliError> {
         command: words(&recorder.command),
         directory: recorder.directory.clone().into(),
         environment,
+        folder: recorder.pins_key.as_ref().map(PinsKey::name),
         database,
         asked,
         outbound: args.outbound.into(),

@@ -23,6 +23,7 @@ import hindcast_files
 import hindcast_granian
 import hindcast_pools
 import hindcast_random
+import hindcast_robyn
 import hindcast_stopwatch
 import hindcast_waiting
 
@@ -783,6 +784,7 @@ def begin():
     hindcast_files.begin(HOOKS, replace)
     hindcast_granian.begin(HOOKS, replace, REQUEST, serves_if_needed, in_turn)
     hindcast_pools.begin(HOOKS, replace)
+    hindcast_robyn.begin(HOOKS, replace, REQUEST, serves_if_needed, in_turn)
     hindcast_stopwatch.begin()
     # From here on the tap looks at what code draws.
     os.pwrite(RESERVED, bytes(8), PYTHON)

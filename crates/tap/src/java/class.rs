@@ -16,11 +16,13 @@ mod given;
 mod numbers;
 mod passed;
 mod replacement;
+mod sequenced;
 
 pub use computed::{BOUNDED, LOOKED, PUTS_LOCAL, SEEN_AGAIN, SOURCE, UNBOUNDED, computed};
 pub use given::{ID_AGAIN, ID_GIVEN, ID_HIGH, ID_LOW, given};
 pub use numbers::{ASKS_MORE, GIVEN, IS_TAKEN, NUMBER_OF, numbered};
 pub use passed::{ENTITIES, QUERIES, SEEN_ENTITY, passed};
+pub use sequenced::{SERIES_OF, sequenced};
 
 /// The class whose methods are called: in a package that all callers can see.
 pub const SHIM: &str = "java/security/Hindcast";
@@ -75,6 +77,7 @@ pub struct Native {
 /// Codes of instructions.
 pub mod code {
     pub const NOP: u8 = 0x00;
+    pub const ACONST_NULL: u8 = 0x01;
     pub const LCONST_0: u8 = 0x09;
     pub const ALOAD: u8 = 0x19;
     pub const ILOAD: u8 = 0x15;
@@ -86,12 +89,14 @@ pub mod code {
     pub const ALOAD_1: u8 = 0x2b;
     pub const ALOAD_2: u8 = 0x2c;
     pub const ALOAD_3: u8 = 0x2d;
+    pub const ISTORE: u8 = 0x36;
     pub const LSTORE: u8 = 0x37;
     pub const ASTORE: u8 = 0x3a;
     pub const ISTORE_2: u8 = 0x3d;
     pub const LSTORE_1: u8 = 0x40;
     pub const LSTORE_3: u8 = 0x42;
     pub const ASTORE_0: u8 = 0x4b;
+    pub const ASTORE_3: u8 = 0x4e;
     pub const POP: u8 = 0x57;
     pub const DUP: u8 = 0x59;
     pub const LCMP: u8 = 0x94;

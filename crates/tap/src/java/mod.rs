@@ -198,7 +198,7 @@ unsafe extern "C" fn reads(
             let computed = || class::computed(name, bytes);
             let passed = || class::passed(name, bytes);
             let given = || class::given(name, bytes);
-            let numbered = class::numbered(name, bytes);
+            let numbered = class::numbered(name, bytes).or_else(|| class::sequenced(name, bytes));
             numbered.or_else(computed).or_else(passed).or_else(given)
         };
         let numbered = reads_clock.then(replaced).flatten();
@@ -499,7 +499,7 @@ const CONNECTIONS: [Patch; 6] = [
 ];
 
 /// Generators of Hibernate's ids, which take many from the database at a time, and what asks it.
-const NUMBERS: [Patch; 3] = [
+const NUMBERS: [Patch; 4] = [
     numbers("org/hibernate/id/enhanced/SequenceStyleGenerator"),
     numbers("org/hibernate/id/enhanced/TableGenerator"),
     // What asks has no name.
@@ -508,6 +508,15 @@ const NUMBERS: [Patch; 3] = [
         method: "getNextValue",
         descriptor: "()Lorg/hibernate/id/IntegralDataTypeHolder;",
         begins: Some(call(&[ALOAD_0], shim::ASKED)),
+        ends: None,
+    },
+    Patch {
+        class: "org/eclipse/persistence/sequencing/StandardSequence",
+        method: "getGeneratedVector",
+        descriptor: "(Lorg/eclipse/persistence/internal/databaseaccess/Accessor;\
+                     Lorg/eclipse/persistence/internal/sessions/AbstractSession;\
+                     Ljava/lang/String;I)",
+        begins: Some(call(&[ALOAD_2], shim::ASKED)),
         ends: None,
     },
 ];

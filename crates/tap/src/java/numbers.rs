@@ -1,5 +1,6 @@
-//! Ids that Hibernate gives to requests, of those that it has asked the database for: what the
-//! classes call that [`numbered`](super::class::numbered) changes.
+//! Ids that Hibernate and EclipseLink give to requests, of those that they have asked the database
+//! for: what the classes call that [`numbered`](super::class::numbered) and
+//! [`sequenced`](super::class::sequenced) change.
 //!
 //! ```text
 //!   a generator's `generate`      numbersFor    what is numbered, and from what
@@ -11,6 +12,9 @@
 //!
 //! A callback's mark is how often the database was asked by it; where a number is given again, how
 //! often it still has to be, below zero.
+//!
+//! EclipseLink has one method for all of that, which says what is numbered and from what, and a
+//! session in the place of a callback.
 
 use std::cell::Cell;
 
@@ -123,13 +127,11 @@ fn series(of: c_int) -> Option<Series> {
 
 pub extern "C" fn given(_: *mut c_void, _: Reference, of: c_int, callback: Reference) -> i64 {
     let given = series(of).and_then(pins::number_again);
-    let Some(Number { value, asks, .. }) = given else {
-        return AS_EVER;
-    };
     if !callback.is_null() {
-        tools().set_mark(callback, -i64::from(asks));
+        let asks = given.map_or(0, |number| i64::from(number.asks));
+        tools().set_mark(callback, -asks);
     }
-    value
+    given.map_or(AS_EVER, |number| number.value)
 }
 
 pub extern "C" fn asks_more(_: *mut c_void, _: Reference, callback: Reference) -> u8 {
@@ -178,4 +180,26 @@ pub extern "C" fn is_taken(
             .unwrap_or(u8::MAX),
     });
     0
+}
+
+/// What is numbered by a sequence of this name, for a request; 0: there is none.
+pub unsafe extern "C" fn series_of(
+    thread: *mut c_void,
+    _: Reference,
+    sequence: Reference,
+    class: Reference,
+) -> c_int {
+    if turns::of_code() == 0 || sequence.is_null() || class.is_null() {
+        return 0;
+    }
+    // SAFETY: as the machine promises; the first one is a text.
+    let known = unsafe {
+        let thread = Thread::given(thread);
+        let of = thread.text(sequence, hash);
+        of.zip(tools().name_of(class, hash))
+    };
+    known.map_or(0, |(of, numbers)| {
+        let [of, numbers] = [of, numbers].map(|hash| u32::from(Caller::of(hash).0));
+        (of << 16 | numbers) as i32
+    })
 }

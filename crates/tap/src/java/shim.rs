@@ -13,7 +13,7 @@ use libc::{c_int, c_void};
 use super::asker::{asker, caller, is_for_tls, reader};
 use super::class::{
     ASKS_MORE, Called as Method, GIVEN, ID_AGAIN, ID_GIVEN, ID_HIGH, ID_LOW, IS_TAKEN, LOOKED,
-    NUMBER_OF, PUTS_LOCAL, SEEN_AGAIN, SEEN_ENTITY, SHIM, SOURCE, of_natives,
+    NUMBER_OF, PUTS_LOCAL, SEEN_AGAIN, SEEN_ENTITY, SERIES_OF, SHIM, SOURCE, of_natives,
 };
 use super::machine::{Native, Reference, Thread, tools};
 use super::{copies, entities, hashes, ids, local, numbers, seen};
@@ -106,7 +106,7 @@ pub const ADJUSTMENT: Method = ("getNanoTimeAdjustment", "(J)J");
 pub static NEEDED: AtomicI32 = AtomicI32::new(0);
 
 /// The native methods.
-fn all() -> [(Method, *mut c_void); 55] {
+fn all() -> [(Method, *mut c_void); 56] {
     [
         (SEED, seed as *mut c_void),
         (NEXT_SEED, next_seed as *mut c_void),
@@ -140,6 +140,7 @@ fn all() -> [(Method, *mut c_void); 55] {
         (ASKS_MORE, numbers::asks_more as *mut c_void),
         (ASKED, numbers::asked as *mut c_void),
         (IS_TAKEN, numbers::is_taken as *mut c_void),
+        (SERIES_OF, numbers::series_of as *mut c_void),
         (ID_AGAIN, ids::id_again as *mut c_void),
         (ID_HIGH, ids::id_high as *mut c_void),
         (ID_LOW, ids::id_low as *mut c_void),

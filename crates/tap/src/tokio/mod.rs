@@ -117,17 +117,21 @@ pub fn running() -> usize {
 pub fn has_read() {
     if running() != 0 {
         works::reads(running());
-        answers();
+        keep();
     }
 }
 
-/// The thread answers a request, or has read of one: what it works on is the task's, wherever that
-/// goes on.
+/// The thread answers a request.
 pub fn answers() {
-    let task = running();
-    if task != 0 {
-        TAKEN_UP.with(|before| before.set(works::save(task, before.get())));
+    if running() != 0 {
+        works::answers(running());
+        keep();
     }
+}
+
+/// What the thread works on is the task's, wherever that goes on.
+fn keep() {
+    TAKEN_UP.with(|before| before.set(works::save(running(), before.get())));
 }
 
 /// The thread writes to a connection of our own.
@@ -176,19 +180,27 @@ unsafe extern "C-unwind" fn wake(task: usize, whole: Function) {
 }
 
 /// One that has nothing to do but to write to a connection what others hand to it has been handed
-/// something by who runs here.
+/// something by who runs here. Or one that serves a connection's requests is told that another has
+/// been read.
 fn wakes(task: usize) {
     let Some(request) = in_hand().filter(|_| !works::has_read(task)) else {
         return;
     };
+    if works::is_served_by(task, running()) {
+        return works::tell(task, request);
+    }
+    let is_at_work = works::is_at_work(task);
     let drives = match works::connection(task) {
         Some(entry) => entry.is_driven_by(task),
         // It may be about to, if it was not made for a request.
-        None => !works::is_at_work(task),
+        None => !is_at_work,
     };
     if drives {
         clients::wakes(task);
         works::tell(task, request);
+        if !is_at_work {
+            works::serves(task, running());
+        }
     }
 }
 

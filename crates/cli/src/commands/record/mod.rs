@@ -50,17 +50,16 @@ const VALUES_MAX: usize = 16 << 10;
 
 pub async fn run(args: RecordArgs) -> Result<Exit, CliError> {
     let mut signals = Signals::catch()?;
-    let preload = match args.command.is_empty() {
-        true => None,
-        false => {
-            service::check(&args.command, || outside(&args))?;
-            Some(service::preload()?)
-        }
-    };
+    let inside = !args.command.is_empty();
+    if inside {
+        service::check(&args.command, || outside(&args))?;
+    }
     let seeds = (!args.no_pins).then(service::seeds).unwrap_or_default();
     let mut options = options(&args)?;
     let bases = Bases::wanted(&args, &mut options).await?;
     options.launch = service::launch(&args.command, &seeds);
+    let preload = inside.then(|| service::preload(options.pins_key.as_ref()));
+    let preload = preload.transpose()?;
     let mut means = Means::default();
     if let Some(preload) = &preload {
         means.shims = preload.runtimes();

@@ -11,6 +11,7 @@ use hindcast_gateway::inside::SOCKET_VARIABLE;
 use hindcast_gateway::record::{Launch, Variable};
 use hindcast_pg::secret;
 use hindcast_preload::Preload;
+use hindcast_trace::PinsKey;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::SignalKind;
 
@@ -56,8 +57,8 @@ pub fn check(command: &[OsString], outside: impl FnOnce() -> String) -> Result<(
 }
 
 /// What is loaded into the service.
-pub fn preload() -> Result<Preload, CliError> {
-    Preload::make()
+pub fn preload(key: Option<&PinsKey>) -> Result<Preload, CliError> {
+    Preload::make(key.map(PinsKey::name).as_deref())
         .map_err(|error| CliError::because("the library for the service cannot be written", &error))
 }
 

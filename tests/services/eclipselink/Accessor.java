@@ -1,0 +1,4 @@
+package org.eclipse.persistence.internal.databaseaccess;
+
+public interface Accessor {
+}
