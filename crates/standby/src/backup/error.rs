@@ -127,6 +127,13 @@ impl BackupError {
             BackupError::Mismatch { relation, .. } => format!(
                 "make {relation} on the backup just as it was made or changed on the primary; without --no-schema, what changed on the primary is changed or copied again here"
             ),
+            BackupError::Contradiction {
+                source: Contradiction::NoKey,
+                table,
+                ..
+            } => format!(
+                "most likely its key has a generated column by now, which is not in the log: on the primary, ALTER TABLE {table} REPLICA IDENTITY FULL; then make the standby anew, as the log from here on says no more"
+            ),
             BackupError::Contradiction { .. } => {
                 "this is a fault of the log or of Hindcast; copy the table again".to_owned()
             }

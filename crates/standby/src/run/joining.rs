@@ -100,7 +100,7 @@ impl<'a> Joining<'a> {
             .iter()
             .filter(|table| !table.may_be_published())
             .map(|table| {
-                format!("{table} is not replicated: it has no primary key or other replica identity, and its rows were updated or deleted, which the primary would refuse. Give it one, or say --exclude-table {table}")
+                format!("{table} is not replicated: {}. ALTER TABLE {} REPLICA IDENTITY FULL permits it; or say --exclude-table {table}", table.unpublished(), table.in_sql())
             })
             .collect();
         control.note(&without_identity);
