@@ -349,8 +349,11 @@ fn must_have_all_tables(
         return Ok(Vec::new());
     };
     let there = state::tables(backup, &names.slot).map_err(failed(Side::Backup))?;
-    let compared = compared::compare(&mut primary.connection, names, &filter, &there)
+    let mut compared = compared::compare(&mut primary.connection, names, &filter, &there)
         .map_err(failed(Side::Primary))?;
+    compared
+        .look_at_columns(backup)
+        .map_err(failed(Side::Backup))?;
     let missing = compared.lacking();
     match missing.is_empty() {
         true => Ok(compared.left_out),
