@@ -445,6 +445,17 @@ impl<'a> Joining<'a> {
             make_schema: options.schema,
         };
         initial::join(&join, tables, control)?;
+        self.tell(tables, outgrown, control);
+        Ok(())
+    }
+
+    /// What was done.
+    fn tell(
+        &mut self,
+        tables: &[ReplicatedTable],
+        outgrown: &[ReplicatedTable],
+        control: &Control,
+    ) {
         let joined = tables.iter().map(|table| {
             let name = (table.schema.clone(), table.name.clone());
             let why = match (self.unfit.remove(&name), self.copied.contains_key(&name)) {
@@ -466,7 +477,6 @@ impl<'a> Joining<'a> {
                 .map(ReplicatedTable::without_identity)
                 .collect::<Vec<_>>(),
         );
-        Ok(())
     }
 }
 
