@@ -239,6 +239,34 @@ fn columns_come_to_tables_that_get_no_rows() {
     assert!(said.contains(note), "{said}");
 }
 
+/// They are not followed, and who promotes the backup should know.
+#[test]
+fn columns_that_were_dropped_and_other_defaults_are_told_at_the_promotion() {
+    let pair = Pair::shared(
+        "ddl-told",
+        "CREATE TABLE item (id serial PRIMARY KEY, a int DEFAULT 1, b int DEFAULT 1, gone int, same text DEFAULT 'x');
+         CREATE TABLE sale (id int, at int DEFAULT 3, PRIMARY KEY (id, at)) PARTITION BY RANGE (at); CREATE TABLE sale_1 PARTITION OF sale FOR VALUES FROM (0) TO (9)",
+    );
+    let mut follower = pair.follow(&[]);
+    pair.wait_until_it_has_all(&mut follower);
+    pair.primary(
+        "ALTER TABLE item DROP COLUMN gone, ALTER a SET DEFAULT 77, ALTER b DROP DEFAULT; ALTER TABLE sale ALTER at SET DEFAULT 4; INSERT INTO item VALUES (1)",
+    );
+    pair.wait_until_it_has_all(&mut follower);
+    let promoted = pair.promote(&[]).assert_code(0);
+    follower.wait().assert_code(0);
+    let said = promoted.stdout + &promoted.stderr;
+    for part in [
+        "ALTER TABLE public.item DROP COLUMN gone",
+        "ALTER TABLE public.item ALTER COLUMN a SET DEFAULT 77",
+        "ALTER TABLE public.item ALTER COLUMN b DROP DEFAULT",
+        "ALTER TABLE public.sale ALTER COLUMN at SET DEFAULT 4",
+    ] {
+        assert!(said.contains(part), "no {part} in {said}");
+    }
+    assert_eq!(said.matches("ALTER TABLE").count(), 4, "{said}");
+}
+
 #[test]
 fn a_schema_that_somebody_else_keeps_is_not_promoted_without_a_column() {
     let pair = Pair::shared("ddl-kept", "CREATE TABLE t (id int PRIMARY KEY, v text)");
