@@ -56,6 +56,7 @@ fn refused(error: &clap::Error) -> ExitCode {
     let context = |kind| error.get(kind).map(ToString::to_string);
     let mut shown = masked(&text);
     if let Some(value) = context(ContextKind::InvalidValue)
+        && !value.is_empty()
         && context(ContextKind::InvalidArg).is_some_and(|argument| argument.contains("<URL>"))
     {
         // Where a password ends in something that is no URL cannot be known.

@@ -261,9 +261,10 @@ fn known<'a>(
 }
 
 /// Whether changes say which row of the store they are about. A changed key whose old row is not
-/// told would leave that row behind.
+/// told would leave that row behind, and rows that have numbers are not found by their values.
 fn names_rows_by_key(table: &Table, relation: &Relation) -> bool {
     match relation.identity {
+        Identity::Full if table.key.is_empty() => false,
         // The old row is there whole; and without an identity there are no changes of rows.
         Identity::Full | Identity::Nothing => true,
         Identity::Default | Identity::Index => relation.columns.iter().all(|column| {
@@ -474,6 +475,21 @@ mod tests {
             }],
         };
         (table, Arc::new(relation))
+    }
+
+    #[test]
+    fn rows_without_a_key_that_may_change_from_now_on_are_not_followed() {
+        let (table, relation) = history();
+        let (store, appender) = hindcast_store::open(hindcast_store::Options::default());
+        let mut memory = Memory::new(store, appender, Arc::new(Catalog::new(&[table]))).unwrap();
+        memory.loaded(Lsn(10), 0).unwrap();
+        memory.relation(&relation).unwrap();
+        let full = Relation {
+            identity: Identity::Full,
+            ..(*relation).clone()
+        };
+        let error = memory.relation(&Arc::new(full)).unwrap_err();
+        assert!(matches!(error, MemoryError::Reshaped { .. }), "{error}");
     }
 
     #[test]

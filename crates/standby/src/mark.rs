@@ -253,7 +253,7 @@ const LABELS: &str = "labels of an enum have other names in the backup";
 fn lacking(compared: &Compared) -> Vec<(String, String)> {
     let why = |table: &ReplicatedTable| match table.may_be_published() {
         true => "the backup does not have its rows yet".to_owned(),
-        false => "it has no primary key or other replica identity".to_owned(),
+        false => table.unpublished().to_owned(),
     };
     let missing = compared.missing.iter();
     let missing = missing.map(|table| (table.to_string(), why(table)));

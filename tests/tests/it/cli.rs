@@ -575,3 +575,13 @@ fn who_stops_reading_is_no_fault() {
     // What went wrong is said to nobody, but by this.
     assert_eq!(status.code(), Some(3));
 }
+
+/// No value is none that could be a password: what was given is repeated as it is.
+#[test]
+fn a_url_without_a_value_is_told_so_in_plain_words() {
+    let mut command = Command::new(program("hindcast"));
+    command.args(["replay", "--trace", "here", "--postgres"]);
+    let finished = Process::start("usage", command, tempfile::tempdir().unwrap().path()).wait();
+    let said = "a value is required for '--postgres <URL>'";
+    assert_error(&finished, USAGE, &[said]);
+}

@@ -3,7 +3,7 @@
 //! before stop nobody.
 
 use hindcast_tests::session::Session;
-use hindcast_tests::standby::{Follower, Pair};
+use hindcast_tests::standby::{Follower, Pair, assert_refused};
 
 /// What the catalogs of both servers say of these tables and their partitions.
 const ALL: &str = "WITH t AS (SELECT oid, relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND relname ~ '^(item|sale)')
@@ -192,4 +192,96 @@ fn labels_are_renamed_with_the_primarys() {
     pair.wait_until_equal(&mut follower);
     let said = follower.interrupt().assert_code(0).stderr;
     assert!(said.contains("public.person has labels of an enum that are names of others by now, and was copied again"), "{said}");
+}
+
+/// What the log says of a change comes with the next row, and there may be none.
+#[test]
+fn columns_come_to_tables_that_get_no_rows() {
+    let pair = Pair::shared(
+        "ddl-quiet",
+        "CREATE TABLE grown (id int PRIMARY KEY, v varchar(10)); INSERT INTO grown SELECT i, 'v' FROM generate_series(1, 100) i;
+         CREATE TABLE renamed (id int PRIMARY KEY, old text); INSERT INTO renamed SELECT i, 'v' || i FROM generate_series(1, 100) i;
+         CREATE TABLE sale (id int, at int, PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
+         CREATE TABLE sale_1 PARTITION OF sale FOR VALUES FROM (0) TO (100); CREATE TABLE sale_2 PARTITION OF sale FOR VALUES FROM (100) TO (200);
+         INSERT INTO sale SELECT i, i FROM generate_series(1, 150) i",
+    );
+    let mut follower = pair.follow(&[]);
+    pair.wait_until_equal(&mut follower);
+    // Rows of before and of after the change, under another default by now.
+    pair.primary(
+        "INSERT INTO grown SELECT i, 'late' FROM generate_series(101, 5000) i; ALTER TABLE grown ADD n int NOT NULL DEFAULT 9, ALTER v TYPE varchar(20), ADD w text;
+         ALTER TABLE grown ALTER n SET DEFAULT 10; ALTER TABLE renamed RENAME old TO new; ALTER TABLE sale ADD note text DEFAULT 'none'",
+    );
+    let refused = pair.promote(&[]);
+    assert_refused(&refused, &["lacks tables", "public.grown"]);
+    let columns = "SELECT string_agg(DISTINCT attname || format_type(atttypid, atttypmod) || attnotnull, ' ') FROM pg_attribute
+         WHERE attrelid IN ('grown'::regclass, 'sale_1'::regclass, 'sale_2'::regclass) AND attnum > 0 AND NOT attisdropped";
+    follower.process.wait_until("the columns to be there", || {
+        let [here, there] = pair.catalogs(columns)?;
+        let new = "SELECT count(*) FROM pg_attribute WHERE attrelid = 'renamed'::regclass AND attname = 'new'";
+        (here == there && pair.backup(new) == "1").then_some(())
+    });
+    for rows in [
+        "SELECT sum(n), count(w), count(*) FROM grown",
+        "SELECT count(note), min(note) FROM sale",
+        "SELECT count(new), max(new) FROM renamed",
+    ] {
+        assert_eq!(pair.backup(rows), pair.primary(rows));
+    }
+    pair.primary("INSERT INTO grown (id) VALUES (6000); UPDATE sale SET note = 'x' WHERE id = 7");
+    pair.wait_until_it_has_all(&mut follower);
+    assert_eq!(pair.backup("SELECT n FROM grown WHERE id = 6000"), "10");
+    pair.promote(&["--check"]).assert_code(0);
+    let said = follower.wait().assert_code(0).stderr;
+    let note = "public.grown was changed on the primary, and is changed here: column";
+    assert!(said.contains(note), "{said}");
+    let note = "public.renamed was changed on the primary (column new is missing), and was copied";
+    assert!(said.contains(note), "{said}");
+}
+
+/// They are not followed, and who promotes the backup should know.
+#[test]
+fn columns_that_were_dropped_and_other_defaults_are_told_at_the_promotion() {
+    let pair = Pair::shared(
+        "ddl-told",
+        "CREATE TABLE item (id serial PRIMARY KEY, a int DEFAULT 1, b int DEFAULT 1, gone int, same text DEFAULT 'x');
+         CREATE TABLE sale (id int, at int DEFAULT 3, PRIMARY KEY (id, at)) PARTITION BY RANGE (at); CREATE TABLE sale_1 PARTITION OF sale FOR VALUES FROM (0) TO (9)",
+    );
+    let mut follower = pair.follow(&[]);
+    pair.wait_until_it_has_all(&mut follower);
+    pair.primary(
+        "ALTER TABLE item DROP COLUMN gone, ALTER a SET DEFAULT 77, ALTER b DROP DEFAULT; ALTER TABLE sale ALTER at SET DEFAULT 4; INSERT INTO item VALUES (1)",
+    );
+    pair.wait_until_it_has_all(&mut follower);
+    let promoted = pair.promote(&[]).assert_code(0);
+    follower.wait().assert_code(0);
+    let said = promoted.stdout + &promoted.stderr;
+    for part in [
+        "ALTER TABLE public.item DROP COLUMN gone",
+        "ALTER TABLE public.item ALTER COLUMN a SET DEFAULT 77",
+        "ALTER TABLE public.item ALTER COLUMN b DROP DEFAULT",
+        "ALTER TABLE public.sale ALTER COLUMN at SET DEFAULT 4",
+    ] {
+        assert!(said.contains(part), "no {part} in {said}");
+    }
+    assert_eq!(said.matches("ALTER TABLE").count(), 4, "{said}");
+}
+
+#[test]
+fn a_schema_that_somebody_else_keeps_is_not_promoted_without_a_column() {
+    let pair = Pair::shared("ddl-kept", "CREATE TABLE t (id int PRIMARY KEY, v text)");
+    pair.copy_schema();
+    let mut follower = pair.follow(&["--no-schema"]);
+    pair.wait_until_it_has_all(&mut follower);
+    pair.primary("ALTER TABLE t ADD w int, ALTER v SET DEFAULT 'd'");
+    follower.wait_for_report("the table to be missed", |report| {
+        report["missing_tables"] == serde_json::json!(["public.t"])
+    });
+    assert_refused(&pair.promote(&[]), &["lacks tables", "public.t"]);
+    pair.backup("ALTER TABLE t ADD w int");
+    follower.wait_for_report("the table to be whole", |report| {
+        report["state"] == "following" && report["missing_tables"] == serde_json::json!([])
+    });
+    pair.promote(&[]).assert_code(0);
+    follower.wait().assert_code(0);
 }

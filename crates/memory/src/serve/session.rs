@@ -21,7 +21,7 @@ use super::link::{Link, LinkError};
 use super::place::Place;
 use super::portal::Portal;
 use super::settings::{Settings, parse_as_of};
-use super::sql::{self, Kind, SqlError, Statement, View};
+use super::sql::{self, AsOf, Kind, SqlError, Statement, View};
 use super::startup::startup;
 use super::values;
 
@@ -449,16 +449,33 @@ impl Session<'_> {
     }
 
     /// Which state a statement reads.
-    fn snapshot(&mut self, statement: &Statement) -> Result<Arc<Snapshot>, SqlError> {
+    fn snapshot(
+        &mut self,
+        statement: &Statement,
+        parameters: &[Option<Vec<u8>>],
+    ) -> Result<Arc<Snapshot>, SqlError> {
         let store = &self.place.shared.store;
-        let at = |text: &str| {
-            let snapshot = store.snapshot_at(parse_as_of(text)?);
+        let state = |text: &str, at| {
+            let snapshot = store.snapshot_at(at);
             snapshot
                 .map(Arc::new)
                 .map_err(|error| not_there(text, &error))
         };
-        if let Some(text) = statement.as_of() {
-            return at(text);
+        let at = |text: &str| state(text, parse_as_of(text)?);
+        match statement.as_of() {
+            Some(AsOf::Text(text)) => return at(text),
+            Some(AsOf::Parameter(number)) => {
+                let value = parameters.get(*number).and_then(Option::as_deref);
+                let value = value.ok_or_else(|| {
+                    SqlError::new("22004", "AS OF takes an LSN or a time, and got NULL")
+                })?;
+                return at(utf8(value)?);
+            }
+            Some(AsOf::Ago { text, micros }) => {
+                let time = now_micros().saturating_sub(*micros);
+                return state(text, hindcast_store::AsOf::Time(time));
+            }
+            None => {}
         }
         let setting = self.settings.as_of();
         if let Some(block) = &self.block
@@ -492,7 +509,7 @@ impl Session<'_> {
             row(&mut self.link, &[Some(value.as_bytes())])?;
             return Ok(1);
         }
-        let snapshot = self.snapshot(statement)?;
+        let snapshot = self.snapshot(statement, parameters)?;
         let place = self.place;
         let deadline = self
             .settings
@@ -538,16 +555,20 @@ impl Session<'_> {
     }
 }
 
+/// Since 1970.
+fn now_micros() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |now| i64::try_from(now.as_micros()).unwrap_or(i64::MAX))
+}
+
 /// What `SHOW` and `hindcast.status` say.
 fn status(settings: &Settings, place: &Place, snapshot: &Snapshot) -> Vec<(&'static str, String)> {
     let store = &place.shared.store;
     let (mark, oldest, metrics) = (snapshot.mark(), store.oldest(), store.metrics());
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |now| i64::try_from(now.as_micros()).unwrap_or(i64::MAX));
     let lag = match metrics.lag_rows {
         0 => 0,
-        _ => (now - store.visible().time).max(0) / 1000,
+        _ => (now_micros() - store.visible().time).max(0) / 1000,
     };
     let time = |micros| values::timestamp(micros, true);
     let mut all: Vec<_> = settings

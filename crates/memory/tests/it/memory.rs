@@ -26,8 +26,8 @@ INSERT INTO item SELECT i, 'a' || i, large(i), i / 8.0, now() FROM generate_seri
 INSERT INTO part SELECT i, 'k' || i % 3, large(-i), i % 2 = 0 FROM generate_series(1, 15) i;
 "#;
 
-/// What is compared, and by what it is ordered: the order is that of the bytes. The last has no key,
-/// and rows that are equal.
+/// What is compared, and by what it is ordered: the order is that of the bytes. The last has no
+/// key, and rows that are equal.
 const STATES: [(&str, &str); 3] = [("item", "id"), ("part", "k, i"), ("history", "who, n")];
 
 fn primary() -> Cluster {

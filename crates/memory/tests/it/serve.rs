@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::serve_support::{ACCOUNT, Standby, code, first, one, wait};
 use bytes::BytesMut;
@@ -13,6 +13,7 @@ use hindcast_cluster::Binaries;
 use hindcast_memory::serve::Door;
 use hindcast_pg::scram::Verifier;
 use hindcast_pg::{ConnectOptions, Connection, ServerIdentity};
+use hindcast_store::Mark;
 use hindcast_wire::message::frontend;
 use tokio_postgres::types::{FromSql, Type};
 
@@ -387,6 +388,38 @@ fn past_states_are_read_by_lsn_and_by_time() {
         assert!(error.hint.is_some(), "{clause}");
     }
     assert_eq!(code(&mut client, "SHOW x AS OF '0/7D0'"), "42601");
+}
+
+#[tokio::test]
+async fn a_past_state_may_be_a_parameter_or_some_time_ago() {
+    let mut standby = Standby::filled(2);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    for (id, lsn, seconds_ago) in [(3, 2000, 60), (4, 3000, 0)] {
+        standby.put(id, "1.00");
+        let time = now - Duration::from_secs(seconds_ago);
+        let time = i64::try_from(time.as_micros()).unwrap();
+        standby.appender.commit(Mark { lsn, time });
+        standby.appender.flush();
+        wait(|| standby.store.visible().lsn == lsn);
+    }
+    let client = standby.tokio().await;
+    let count = "SELECT count(*) FROM account AS OF $1 WHERE id > $2";
+    for (at, wanted) in [("0/7D0", 3), ("2026-11-21 10:00:00.002", 2), ("0/BB8", 4)] {
+        let row = client.query_one(count, &[&at, &0_i32]).await.unwrap();
+        assert_eq!(row.get::<_, i64>(0), wanted, "{at}");
+    }
+    for (at, code) in [(Some("soon"), "22023"), (None, "22004")] {
+        let error = client.query_one(count, &[&at, &0_i32]).await.unwrap_err();
+        assert_eq!(error.code().unwrap().code(), code, "{at:?}");
+    }
+    for ago in [
+        "now() - interval '30 seconds'",
+        "(now() - interval '0:00:30')",
+    ] {
+        let sql = format!("SELECT count(*) FROM account AS OF {ago}");
+        let row = client.query_one(&sql, &[]).await.unwrap();
+        assert_eq!(row.get::<_, i64>(0), 3, "{ago}");
+    }
 }
 
 #[test]

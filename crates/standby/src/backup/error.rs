@@ -127,9 +127,7 @@ impl BackupError {
             BackupError::Mismatch { relation, .. } => format!(
                 "make {relation} on the backup just as it was made or changed on the primary; without --no-schema, what changed on the primary is changed or copied again here"
             ),
-            BackupError::Contradiction { .. } => {
-                "this is a fault of the log or of Hindcast; copy the table again".to_owned()
-            }
+            BackupError::Contradiction { table, source, .. } => contradicted(table, source),
             BackupError::Value { .. } => {
                 "give the column the primary's type on the backup".to_owned()
             }
@@ -200,5 +198,15 @@ impl BackupError {
             }
             _ => BackupError::Refused { lsn, table, source },
         }
+    }
+}
+
+/// What to do about a log that contradicts itself.
+fn contradicted(table: &str, what: &Contradiction) -> String {
+    match what {
+        Contradiction::NoKey => format!(
+            "most likely its key has a generated column by now, which is not in the log: on the primary, ALTER TABLE {table} REPLICA IDENTITY FULL; then make the standby anew, as the log up to there says no more"
+        ),
+        _ => "this is a fault of the log or of Hindcast; copy the table again".to_owned(),
     }
 }

@@ -26,6 +26,8 @@ pub struct Join<'a> {
     pub ours: &'a Copied,
     /// Those that have all rows, and only another name than they had.
     pub renamed: &'a [ReplicatedTable],
+    /// Those that have all rows, and lack columns.
+    pub outgrown: &'a [ReplicatedTable],
     /// What the source's snapshot is the state at.
     pub consistent_point: Lsn,
     /// Make tables that the backup has not.
@@ -68,6 +70,7 @@ pub fn join(
             ))
             .map_err(&failed)?;
         make_fit(join, &plan, &mut primary, session)?;
+        grow(join, &mut primary, session)?;
         if !plan.all.is_empty() {
             copy(join, &plan, session, control)?;
         }
@@ -149,6 +152,26 @@ fn make_fit(
     let old = [&plan.ours[..], &plan.others[..]].concat();
     if !old.is_empty() {
         schema::compare(session, &old, true)?;
+    }
+    Ok(())
+}
+
+/// Gives tables whose rows stay the columns that they have on the primary. Everything from before
+/// is there, and nothing else: what rows have in a column that is new is what the catalog says.
+fn grow(
+    join: &Join<'_>,
+    primary: &mut Connection,
+    session: &mut Connection,
+) -> Result<(), InitialError> {
+    for table in join.outgrown {
+        // What has changed once more is looked at once more.
+        let statements = reshape::grown(primary, session, table, join.ours)?.unwrap_or_default();
+        if statements.is_empty() {
+            continue;
+        }
+        let patiently = [PATIENTLY.to_owned()];
+        let briefly = [BRIEFLY.to_owned()];
+        dump::execute(session, &[&briefly[..], &statements, &patiently].concat())?;
     }
     Ok(())
 }

@@ -33,7 +33,7 @@ pub use copy::{BackupCopy, to_backup};
 pub(crate) use copy::{watched, writing};
 pub use error::{InitialError, Side, Unfit};
 pub use join::{Join, join};
-pub use reshape::{Adapted, adapt};
+pub use reshape::{Adapted, adapt, grown};
 pub use rows::Fields;
 pub use state::{Hold, Identity, Start, StopRequest, announce, start};
 pub(crate) use workers::reading;

@@ -172,8 +172,15 @@ pub fn adapt(
         if is_same && !is_there(&mut backup, relation).map_err(failed(Side::Backup))? {
             return Ok(Adapted::Gone);
         }
-        let sql = additions_of(&mut primary, &mut backup, relation, before)?;
-        (sql, Adapted::No)
+        let names = relation.columns.iter().map(|column| column.name.as_str());
+        let names: Vec<_> = names.collect();
+        let table = (relation.id, quoted(relation));
+        let statements = additions_of(&mut primary, &mut backup, &table, &names, before)?;
+        let statements = statements.filter(|statements| !statements.is_empty());
+        (
+            statements.map(|statements| statements.join("; ")),
+            Adapted::No,
+        )
     };
     let Some(sql) = sql else {
         return Ok(otherwise);
@@ -207,54 +214,62 @@ pub(super) fn renames<'a>(
     tables.into_iter().filter_map(rename).collect()
 }
 
+/// Statements that give a table that has rows the columns that it has on the primary; `None` if
+/// there is more to it. None of them: it has them.
+pub fn grown(
+    primary: &mut Connection,
+    backup: &mut Connection,
+    table: &ReplicatedTable,
+    copied: &Copied,
+) -> Result<Option<Vec<String>>, InitialError> {
+    let before = copied.get(&(table.schema.clone(), table.name.clone()));
+    let before = before.and_then(Option::as_ref);
+    let names = table.columns.iter().map(|column| column.name.as_str());
+    let names: Vec<_> = names.collect();
+    let table = (table.oid, table.quoted());
+    additions_of(primary, backup, &table, &names, before)
+}
+
+/// Of a table that has this oid on the primary, and these columns.
 fn additions_of(
     primary: &mut Connection,
     backup: &mut Connection,
-    relation: &Relation,
+    (oid, table): &(u32, String),
+    names: &[&str],
     before: Option<&Shape>,
-) -> Result<Option<String>, InitialError> {
+) -> Result<Option<Vec<String>>, InitialError> {
     let failed = |side| InitialError::query(side, "see how a table was changed");
-    let sql = format!(
-        "SELECT relfilenode FROM pg_catalog.pg_class WHERE oid = {}",
-        relation.id
-    );
+    let sql = format!("SELECT relfilenode FROM pg_catalog.pg_class WHERE oid = {oid}");
     let rows = primary.query(&sql).map_err(failed(Side::Primary))?;
     let now = rows.first().map(|row| row.parse(0)).transpose();
     let now: Option<u32> = now.map_err(failed(Side::Primary))?;
     if now.is_none() || now != before.map(|shape| shape.filenode) {
         return Ok(None);
     }
-    let table = quoted(relation);
-    let theirs = columns(primary, &relation.id.to_string()).map_err(failed(Side::Primary))?;
-    let ours = columns(backup, &by_name(&table)).map_err(failed(Side::Backup))?;
-    let target = alterable(backup, &table).map_err(failed(Side::Backup))?;
-    let statements = additions(&target, relation, &theirs, &ours);
-    Ok(statements.map(|statements| statements.join("; ")))
+    let theirs = columns(primary, &oid.to_string()).map_err(failed(Side::Primary))?;
+    let ours = columns(backup, &by_name(table)).map_err(failed(Side::Backup))?;
+    let target = alterable(backup, table).map_err(failed(Side::Backup))?;
+    Ok(additions(&target, names, &theirs, &ours))
 }
 
 /// `None` if there is more to it than columns that are new, and types that hold the same values.
 fn additions(
     table: &str,
-    relation: &Relation,
+    names: &[&str],
     theirs: &[Column],
     ours: &[Column],
 ) -> Option<Vec<String>> {
-    let is_theirs = |own: &Column| {
-        relation
-            .columns
-            .iter()
-            .any(|column| column.name == own.name)
-    };
+    let is_theirs = |own: &Column| names.contains(&own.name.as_str());
     if ours.is_empty() || !ours.iter().filter(|own| own.plain).all(is_theirs) {
         return None;
     }
     let mut statements = Vec::new();
-    for column in &relation.columns {
-        let name = quote_identifier(&column.name);
+    for column in names {
+        let name = quote_identifier(column);
         // It is there today, under this name.
-        let theirs = theirs.iter().find(|it| it.name == column.name)?;
+        let theirs = theirs.iter().find(|it| it.name == *column)?;
         let type_sql = &theirs.type_sql;
-        match ours.iter().find(|own| own.name == column.name) {
+        match ours.iter().find(|own| own.name == *column) {
             Some(own) if own.type_sql == *type_sql => {}
             Some(own) if own.plain && is_of_one_type(&own.type_sql, type_sql) => {
                 statements.push(format!(
@@ -285,7 +300,7 @@ fn additions(
             }
         }
     }
-    (!statements.is_empty()).then_some(statements)
+    Some(statements)
 }
 
 /// Whether values are the same text in either: only modifiers differ.
@@ -303,7 +318,6 @@ fn is_of_one_type(one: &str, other: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pgoutput::{self, Identity};
 
     fn column(name: &str, type_sql: &str) -> Column {
         Column {
@@ -316,22 +330,6 @@ mod tests {
         }
     }
 
-    fn relation(names: &[&str]) -> Relation {
-        let column = |name: &&str| pgoutput::Column {
-            key: false,
-            name: (*name).to_owned(),
-            type_oid: 23,
-            type_modifier: -1,
-        };
-        Relation {
-            id: 1,
-            schema: "public".to_owned(),
-            name: "t".to_owned(),
-            identity: Identity::Default,
-            columns: names.iter().map(column).collect(),
-        }
-    }
-
     #[test]
     fn what_is_new_holds_what_the_catalog_says() {
         let ours = [column("a", "numeric(7,2)")];
@@ -339,7 +337,7 @@ mod tests {
         new.missing = Some("it's".to_owned());
         new.not_null = true;
         let theirs = [column("a", "numeric(9,2)"), new, column("c", "integer")];
-        let statements = additions("t", &relation(&["a", "b", "c"]), &theirs, &ours);
+        let statements = additions("t", &["a", "b", "c"], &theirs, &ours);
         assert_eq!(
             statements.unwrap(),
             [
@@ -355,13 +353,13 @@ mod tests {
     #[test]
     fn a_column_that_may_have_another_name_now_is_none_that_is_new() {
         let (ours, theirs) = ([column("a", "integer")], [column("b", "integer")]);
-        assert_eq!(additions("t", &relation(&["b"]), &theirs, &ours), None);
+        assert_eq!(additions("t", &["b"], &theirs, &ours), None);
         // Nor is one whose name has changed since.
-        assert_eq!(additions("t", &relation(&["a", "c"]), &theirs, &ours), None);
+        assert_eq!(additions("t", &["a", "c"], &theirs, &ours), None);
         let mut identity = column("b", "integer");
         identity.plain = false;
         let theirs = [column("a", "integer"), identity];
-        assert_eq!(additions("t", &relation(&["a", "b"]), &theirs, &ours), None);
+        assert_eq!(additions("t", &["a", "b"], &theirs, &ours), None);
     }
 
     #[test]
@@ -375,7 +373,7 @@ mod tests {
         ));
         assert!(is_of_one_type("character varying(3)", "text"));
         assert!(is_of_one_type("numeric(3,1)", "numeric"));
-        assert_eq!(additions("t", &relation(&["a"]), &theirs, &ours), None);
+        assert_eq!(additions("t", &["a"], &theirs, &ours), None);
     }
 
     #[test]

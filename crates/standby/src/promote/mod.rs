@@ -191,6 +191,14 @@ impl<'a> Ready<'a> {
             Some(primary) => look_again(primary, &self.known, &mut report),
             None => false,
         };
+        if let Some(primary) = &mut self.primary {
+            match unlike(primary, &mut self.backup, &self.names) {
+                Ok(findings) => report.findings.extend(findings),
+                Err(error) => report
+                    .findings
+                    .push(format!("the columns could not be compared: {error}")),
+            }
+        }
         clean_primary(done_with, self.options, &self.names, &mut report);
         match find(self.options) {
             Ok(findings) => report.findings.extend(findings),
@@ -349,8 +357,11 @@ fn must_have_all_tables(
         return Ok(Vec::new());
     };
     let there = state::tables(backup, &names.slot).map_err(failed(Side::Backup))?;
-    let compared = compared::compare(&mut primary.connection, names, &filter, &there)
+    let mut compared = compared::compare(&mut primary.connection, names, &filter, &there)
         .map_err(failed(Side::Primary))?;
+    compared
+        .look_at_columns(backup)
+        .map_err(failed(Side::Backup))?;
     let missing = compared.lacking();
     match missing.is_empty() {
         true => Ok(compared.left_out),
@@ -634,6 +645,16 @@ fn clean_primary(
             });
         }
     }
+}
+
+/// What the tables of both do not have in common.
+fn unlike(
+    primary: &mut Primary,
+    backup: &mut Connection,
+    names: &Names,
+) -> Result<Vec<String>, hindcast_pg::Error> {
+    let copied = state::tables(backup, &names.slot)?;
+    findings::unlike(&mut primary.connection, backup, &copied)
 }
 
 fn find(options: &PromoteOptions) -> Result<Vec<String>, Box<dyn std::error::Error>> {

@@ -13,7 +13,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use hindcast_pg::Lsn;
+use hindcast_pg::{Connection, Lsn};
 
 use super::open::{connect, open};
 use super::retry::Later;
@@ -55,6 +55,10 @@ pub(super) struct Joining<'a> {
     alone_until: Option<Lsn>,
     /// What has only another name.
     renamed: Vec<ReplicatedTable>,
+    /// What has all rows, and lacks columns.
+    outgrown: Vec<ReplicatedTable>,
+    /// Of those, by the primary's oid.
+    differences: HashMap<u32, String>,
     /// What is to be copied now.
     tables: Vec<ReplicatedTable>,
     /// Labels of enums are to be renamed, if it is time.
@@ -77,6 +81,8 @@ impl<'a> Joining<'a> {
             altered: HashSet::new(),
             alone_until: None,
             renamed: Vec::new(),
+            outgrown: Vec::new(),
+            differences: HashMap::new(),
             tables: Vec::new(),
             labels: false,
             labels_at: Instant::now(),
@@ -100,7 +106,7 @@ impl<'a> Joining<'a> {
             .iter()
             .filter(|table| !table.may_be_published())
             .map(|table| {
-                format!("{table} is not replicated: it has no primary key or other replica identity, and its rows were updated or deleted, which the primary would refuse. Give it one, or say --exclude-table {table}")
+                format!("{table} is not replicated: {}. ALTER TABLE {} REPLICA IDENTITY FULL permits it; or say --exclude-table {table}", table.unpublished(), table.in_sql())
             })
             .collect();
         control.note(&without_identity);
@@ -116,7 +122,11 @@ impl<'a> Joining<'a> {
         self.tables = tables.filter(may_be_tried).collect();
         self.renamed = compared.renamed;
         self.renamed.retain(may_be_tried);
-        !self.tables.is_empty() || !self.renamed.is_empty() || self.labels
+        self.outgrown = compared.outgrown;
+        self.outgrown
+            .retain(|table| self.options.schema && may_be_tried(table));
+        let is_none = self.tables.is_empty() && self.renamed.is_empty() && self.outgrown.is_empty();
+        !is_none || self.labels
     }
 
     fn compare(&mut self, control: &Control) -> Result<Compared, InitialError> {
@@ -129,10 +139,33 @@ impl<'a> Joining<'a> {
         let mut compared =
             compared::compare(&mut primary, self.names, &common.tables, &self.copied)
                 .map_err(InitialError::query(Side::Primary, "see its tables"))?;
+        compared.look_at_columns(&mut backup).map_err(&ours)?;
+        self.differences = std::mem::take(&mut compared.differences);
+        if self.options.schema {
+            self.look_at_outgrown(&mut primary, &mut backup, &compared.outgrown)?;
+        }
         self.sort_out(&mut compared);
         let slot = &self.names.slot;
         state::note_shapes(&mut backup, slot, &self.copied, &compared.reshaped).map_err(ours)?;
         Ok(compared)
+    }
+
+    /// What cannot just be given the columns that it lacks does not fit.
+    fn look_at_outgrown(
+        &mut self,
+        primary: &mut Connection,
+        backup: &mut Connection,
+        outgrown: &[ReplicatedTable],
+    ) -> Result<(), InitialError> {
+        for table in outgrown {
+            if initial::grown(primary, backup, table, &self.copied)?.is_none() {
+                let name = (table.schema.clone(), table.name.clone());
+                let what = &self.differences[&table.oid];
+                let why = format!("was changed on the primary ({what})");
+                self.unfit.insert(name, why);
+            }
+        }
+        Ok(())
     }
 
     /// Tables that the log does not fit are as good as missing. Partitions of one table are changed
@@ -142,6 +175,7 @@ impl<'a> Joining<'a> {
             missing,
             altered,
             reshaped,
+            outgrown,
             same,
             ..
         } = compared;
@@ -149,7 +183,7 @@ impl<'a> Joining<'a> {
             let name = (table.schema.clone(), table.name.clone());
             self.unfit.contains_key(&name)
         };
-        let with_them = |chosen: &dyn Fn(&ReplicatedTable) -> bool, lists: [&mut Vec<_>; 3]| {
+        let with_them = |chosen: &dyn Fn(&ReplicatedTable) -> bool, lists: [&mut Vec<_>; 4]| {
             let all = lists.iter().flat_map(|list| list.iter());
             let roots: HashSet<u32> = all
                 .filter(|it| chosen(it))
@@ -161,10 +195,10 @@ impl<'a> Joining<'a> {
             let taken = lists.into_iter().map(|list| list.extract_if(.., is_one));
             taken.flatten().collect::<Vec<_>>()
         };
-        missing.extend(with_them(&is_unfit, [altered, reshaped, same]));
+        missing.extend(with_them(&is_unfit, [altered, reshaped, outgrown, same]));
         let oids: HashSet<u32> = altered.iter().map(|table| table.oid).collect();
         let is_altered = |table: &ReplicatedTable| oids.contains(&table.oid);
-        *altered = with_them(&is_altered, [altered, reshaped, same]);
+        *altered = with_them(&is_altered, [altered, reshaped, outgrown, same]);
     }
 
     /// Takes care of an error that says that rows of the log do not fit a table of the backup,
@@ -295,21 +329,30 @@ impl<'a> Joining<'a> {
         self.alone_until = alone_until;
         let tables = std::mem::take(&mut self.tables);
         let renamed = std::mem::take(&mut self.renamed);
+        let outgrown = std::mem::take(&mut self.outgrown);
         self.look_at = Instant::now();
-        match self.copy(&tables, &renamed, control) {
+        match self.copy(&tables, &renamed, &outgrown, control) {
             // One that cannot be copied keeps back no other.
-            Err(error) if is_about_tables(&error) && tables.len() + renamed.len() > 1 => {
-                let copied = self.copy(&[], &renamed, control);
+            Err(error)
+                if is_about_tables(&error) && tables.len() + renamed.len() + outgrown.len() > 1 =>
+            {
+                let copied = self.copy(&[], &renamed, &[], control);
                 self.settle(&renamed, copied, control)?;
+                for table in &outgrown {
+                    let table = std::slice::from_ref(table);
+                    let changed = self.copy(&[], &[], table, control);
+                    self.settle(table, changed, control)?;
+                }
                 for table in &tables {
                     let table = std::slice::from_ref(table);
-                    let copied = self.copy(table, &[], control);
+                    let copied = self.copy(table, &[], &[], control);
                     self.settle(table, copied, control)?;
                 }
                 Ok(())
             }
             copied => {
-                let all: Vec<_> = tables.into_iter().chain(renamed).collect();
+                let all = tables.into_iter().chain(renamed).chain(outgrown);
+                let all: Vec<_> = all.collect();
                 self.settle(&all, copied, control)
             }
         }
@@ -350,9 +393,11 @@ impl<'a> Joining<'a> {
         &mut self,
         tables: &[ReplicatedTable],
         renamed: &[ReplicatedTable],
+        outgrown: &[ReplicatedTable],
         control: &Control,
     ) -> Result<(), StandbyError> {
-        if tables.is_empty() && renamed.is_empty() && !self.labels {
+        let is_none = tables.is_empty() && renamed.is_empty() && outgrown.is_empty();
+        if is_none && !self.labels {
             return Ok(());
         }
         let (options, names) = (self.options, self.names);
@@ -381,7 +426,7 @@ impl<'a> Joining<'a> {
             return Ok(());
         }
         self.settle_labels(tables, control)?;
-        if tables.is_empty() && renamed.is_empty() {
+        if is_none {
             return Ok(());
         }
         let join = Join {
@@ -395,10 +440,22 @@ impl<'a> Joining<'a> {
             slot: &names.slot,
             ours: &copies,
             renamed,
+            outgrown,
             consistent_point: at,
             make_schema: options.schema,
         };
         initial::join(&join, tables, control)?;
+        self.tell(tables, outgrown, control);
+        Ok(())
+    }
+
+    /// What was done.
+    fn tell(
+        &mut self,
+        tables: &[ReplicatedTable],
+        outgrown: &[ReplicatedTable],
+        control: &Control,
+    ) {
         let joined = tables.iter().map(|table| {
             let name = (table.schema.clone(), table.name.clone());
             let why = match (self.unfit.remove(&name), self.copied.contains_key(&name)) {
@@ -409,13 +466,17 @@ impl<'a> Joining<'a> {
             format!("{table} {why}")
         });
         control.note(&joined.collect::<Vec<_>>());
+        let changed = outgrown.iter().map(|table| {
+            let what = self.differences.get(&table.oid).map_or("", String::as_str);
+            format!("{table} was changed on the primary, and is changed here: {what}")
+        });
+        control.note(&changed.collect::<Vec<_>>());
         let bare = tables.iter().filter(|table| !table.has_identity());
         control.note(
             &bare
                 .map(ReplicatedTable::without_identity)
                 .collect::<Vec<_>>(),
         );
-        Ok(())
     }
 }
 

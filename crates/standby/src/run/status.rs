@@ -72,8 +72,9 @@ pub fn status(
         schema::create(&mut backup).map_err(&ours)?;
         if let Some(filter) = state::filter(&mut backup, &names.slot).map_err(&ours)? {
             let there = state::tables(&mut backup, &names.slot).map_err(&ours)?;
-            let compared =
+            let mut compared =
                 compared::compare(&mut primary, &names, &filter, &there).map_err(&failed)?;
+            compared.look_at_columns(&mut backup).map_err(&ours)?;
             missing_tables = Some(compared.lacking());
             left_out = compared.left_out;
         }

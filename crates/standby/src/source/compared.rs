@@ -7,7 +7,7 @@ use hindcast_pg::{Connection, Error};
 use super::publication::published;
 use super::shape::Shape;
 use super::slot::Names;
-use super::tables::{ReplicatedTable, TableFilter, tables};
+use super::tables::{ReplicatedTable, TableColumn, TableFilter, tables};
 
 /// The tables whose rows a backup has, by schema and name, with the shape that the primary's had
 /// then; `None` if nobody noted it.
@@ -27,6 +27,10 @@ pub struct Compared {
     pub renamed: Vec<ReplicatedTable>,
     /// They have another shape, and no other rows.
     pub reshaped: Vec<ReplicatedTable>,
+    /// So have these, with columns that the backup's have not: see [`Compared::look_at_columns`].
+    pub outgrown: Vec<ReplicatedTable>,
+    /// How the columns differ, by the primary's oid.
+    pub differences: HashMap<u32, String>,
     /// They are as they were.
     pub same: Vec<ReplicatedTable>,
     /// Tables that are not followed, and should not be, or cannot.
@@ -63,15 +67,54 @@ pub fn former_name<'a>(copied: &'a Copied, table: &ReplicatedTable) -> Option<&'
 }
 
 impl Compared {
+    /// Looks which tables have columns now that the backup's have not, or have with another type.
+    /// The log says so with the first row that comes, and there may be none.
+    pub fn look_at_columns(&mut self, backup: &mut Connection) -> Result<(), Error> {
+        if self.reshaped.is_empty() {
+            return Ok(());
+        }
+        let there = tables(backup, &TableFilter::default())?.tables;
+        let there: HashMap<_, _> = (there.iter())
+            .map(|table| ((&table.schema, &table.name), &table.columns))
+            .collect();
+        let differences = &mut self.differences;
+        let is_outgrown = |table: &mut ReplicatedTable| {
+            let ours = there.get(&(&table.schema, &table.name));
+            let difference = ours.and_then(|ours| difference(&table.columns, ours));
+            difference.is_some_and(|what| {
+                differences.insert(table.oid, what);
+                true
+            })
+        };
+        let outgrown = self.reshaped.extract_if(.., is_outgrown);
+        self.outgrown.extend(outgrown);
+        Ok(())
+    }
+
     /// Names of the tables that a backup lacks, or may have with other rows.
     pub fn lacking(&self) -> Vec<String> {
-        let tables = [&self.missing, &self.altered, &self.renamed];
+        let tables = [&self.missing, &self.altered, &self.renamed, &self.outgrown];
         tables
             .into_iter()
             .flatten()
             .map(ToString::to_string)
             .collect()
     }
+}
+
+/// What a table of the backup has not that the primary's has.
+fn difference(theirs: &[TableColumn], ours: &[TableColumn]) -> Option<String> {
+    theirs.iter().find_map(|column| {
+        let (name, theirs) = (&column.name, &column.type_name);
+        match ours.iter().find(|own| own.name == *name) {
+            None => Some(format!("column {name} is missing")),
+            Some(own) if own.type_name != *theirs => Some(format!(
+                "column {name} is {} and the primary's is {theirs}",
+                own.type_name
+            )),
+            Some(_) => None,
+        }
+    })
 }
 
 pub fn compare(

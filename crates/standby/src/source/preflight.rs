@@ -71,6 +71,12 @@ pub enum PreflightError {
         them(tables)
     )]
     NoIdentity { tables: Vec<String> },
+    /// Neither here nor by the primary anything could be refused later.
+    #[error(
+        "the key of {} has a generated column, which is not in the log: an update would not say of which row it is",
+        list(tables)
+    )]
+    ComputedIdentity { tables: Vec<String> },
     #[error("no table fits {}", list(patterns))]
     NoMatch { patterns: Vec<String> },
     #[error("there is no table to replicate")]
@@ -121,14 +127,16 @@ impl PreflightError {
             PreflightError::Slots(_) => "drop slots that nobody reads (SELECT slot_name, active FROM pg_replication_slots), or raise max_replication_slots and restart the primary".to_owned(),
             PreflightError::Senders(_) => "end replication sessions that are not needed (SELECT * FROM pg_stat_replication), or raise max_wal_senders and restart the primary".to_owned(),
             PreflightError::Recovery => "give the URL of the primary itself".to_owned(),
-            PreflightError::NoIdentity { tables } => {
-                let full = |table: &String| format!("ALTER TABLE {table} REPLICA IDENTITY FULL;");
-                format!(
-                    "give each of them a primary key, or let every update log the whole old row: {} Or leave out: {}",
-                    tables.iter().map(full).collect::<Vec<_>>().join(" "),
-                    excluded(tables)
-                )
-            }
+            PreflightError::NoIdentity { tables } => format!(
+                "give each of them a primary key, or let every update log the whole old row: {} Or leave out: {}",
+                logged_whole(tables),
+                excluded(tables)
+            ),
+            PreflightError::ComputedIdentity { tables } => format!(
+                "let every update log the whole old row: {} Or leave out: {}",
+                logged_whole(tables),
+                excluded(tables)
+            ),
             PreflightError::NoMatch { .. } => "patterns are like public.orders, 'sales.*' or '*_log'; \\dt shows the tables".to_owned(),
             PreflightError::NoTables => "check the database of --from, and --table and --exclude-table".to_owned(),
         }
@@ -145,6 +153,12 @@ impl From<Error> for PreflightError {
 fn excluded(tables: &[String]) -> String {
     let option = |table: &String| format!("--exclude-table {}", table.replace('"', ""));
     tables.iter().map(option).collect::<Vec<_>>().join(" ")
+}
+
+/// As SQL.
+fn logged_whole(tables: &[String]) -> String {
+    let full = |table: &String| format!("ALTER TABLE {table} REPLICA IDENTITY FULL;");
+    tables.iter().map(full).collect::<Vec<_>>().join(" ")
 }
 
 /// The names, a few of them if there are many.
@@ -296,14 +310,21 @@ fn check_tables(filter: &TableFilter, found: &Tables) -> Result<(), PreflightErr
     if found.tables.is_empty() {
         return Err(PreflightError::NoTables);
     }
-    let refused = |table: &&ReplicatedTable| !table.may_be_published();
-    let tables: Vec<_> = found.tables.iter().filter(refused).collect();
-    match tables.is_empty() {
-        true => Ok(()),
-        false => Err(PreflightError::NoIdentity {
-            tables: names(tables),
-        }),
+    let refused = found
+        .tables
+        .iter()
+        .filter(|table| !table.may_be_published());
+    let (computed, bare): (Vec<_>, Vec<_>) =
+        refused.partition(|table| table.has_computed_identity());
+    if !bare.is_empty() {
+        let tables = names(bare);
+        return Err(PreflightError::NoIdentity { tables });
     }
+    if !computed.is_empty() {
+        let tables = names(computed);
+        return Err(PreflightError::ComputedIdentity { tables });
+    }
+    Ok(())
 }
 
 /// For a standby that is there already: tables without an identity are no reason to stop, as long
@@ -315,7 +336,8 @@ fn leave_out_new(found: &mut Tables, published: &Published) -> Vec<String> {
         match (table.has_identity(), is_published) {
             (false, true) => notices.push(table.without_identity()),
             (false, false) if !table.may_be_published() => notices.push(format!(
-                "{table} is not replicated: it has no primary key or other replica identity, and its rows were updated or deleted"
+                "{table} is not replicated: {}",
+                table.unpublished()
             )),
             _ => {}
         }

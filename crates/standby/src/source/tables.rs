@@ -89,7 +89,8 @@ pub struct ReplicatedTable {
     pub primary_key: Vec<String>,
     /// What tells rows apart in the log, as in `pg_class.relreplident`: `d` the primary key, `i`
     /// another index, `f` the whole row; `n` also where the index is not there, or may be violated
-    /// for a while (`DEFERRABLE`), or has a generated column, so that the log cannot use it.
+    /// for a while (`DEFERRABLE`), so that the log cannot use it. `g`: the index has a generated
+    /// column, which the log leaves out.
     pub identity: char,
     /// How many updates and deletions of its rows the primary's statistics count.
     pub changed: u64,
@@ -116,19 +117,45 @@ pub struct TableColumn {
 
 impl ReplicatedTable {
     /// Whether the log can say which row was changed. Without that the primary refuses to update
-    /// and delete rows of the table as long as it is published.
+    /// and delete rows of the table as long as it is published, unless it has a
+    /// [computed](Self::has_computed_identity) one.
     pub fn has_identity(&self) -> bool {
-        self.identity != 'n'
+        !matches!(self.identity, 'n' | 'g')
+    }
+
+    /// Whether its key has a generated column. Before version 18 the primary takes such a key for
+    /// one: it refuses no update of a row, and logs it without saying of which.
+    pub fn has_computed_identity(&self) -> bool {
+        self.identity == 'g'
     }
 
     /// Whether publishing it takes nothing from the primary's users, as far as the primary knows:
     /// rows of a table without an identity were only ever inserted.
     pub fn may_be_published(&self) -> bool {
-        self.has_identity() || self.changed == 0
+        self.has_identity() || self.identity == 'n' && self.changed == 0
+    }
+
+    /// Why it may not be published.
+    pub fn unpublished(&self) -> &'static str {
+        match self.has_computed_identity() {
+            true => {
+                "its key has a generated column, which is not in the log: an update would not say of which row it is"
+            }
+            false => {
+                "it has no primary key or other replica identity, and its rows were updated or deleted, which the primary would refuse"
+            }
+        }
     }
 
     /// What publishing a table without an identity means for the primary's users.
     pub fn without_identity(&self) -> String {
+        if self.has_computed_identity() {
+            return format!(
+                "{self} is replicated until a row of it is updated or deleted: {}. ALTER TABLE {} REPLICA IDENTITY FULL permits it",
+                self.unpublished(),
+                self.in_sql()
+            );
+        }
         format!(
             "{self} has no primary key or other replica identity: rows that are inserted are replicated, and the primary refuses to update or delete any while the table is published. ALTER TABLE {} REPLICA IDENTITY FULL permits it; --exclude-table {self} leaves the table out",
             self.in_sql()
@@ -185,11 +212,10 @@ pub struct Tables {
 /// the files is to wait for whoever has a table locked.
 const TABLES: &str = "\
 SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, \
-       CASE WHEN c.relreplident = 'd' AND EXISTS (SELECT FROM pg_catalog.pg_index i \
-                   WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate AND i.indisvalid AND NOT {computed}) THEN 'd' \
-            WHEN c.relreplident = 'i' AND EXISTS (SELECT FROM pg_catalog.pg_index i \
-                   WHERE i.indrelid = c.oid AND i.indisreplident AND i.indimmediate AND i.indisvalid AND NOT {computed}) THEN 'i' \
-            WHEN c.relreplident = 'f' THEN 'f' ELSE 'n' END, \
+       CASE WHEN c.relreplident = 'f' THEN 'f' \
+            ELSE coalesce((SELECT CASE WHEN {computed} THEN 'g' ELSE c.relreplident END FROM pg_catalog.pg_index i \
+                            WHERE i.indrelid = c.oid AND i.indimmediate AND i.indisvalid \
+                              AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END), 'n') END, \
        greatest(c.reltuples, 0)::bigint, \
        (c.relpages + coalesce((SELECT t.relpages FROM pg_catalog.pg_class t WHERE t.oid = c.reltoastrelid), 0))::bigint \
            * current_setting('block_size')::bigint, \

@@ -35,7 +35,9 @@ use crate::catalog::Catalog;
 
 pub use execute::execute;
 
+pub use as_of::AsOf;
 use select::Select;
+use types::TEXT;
 
 /// A statement that was understood; can be executed any number of times.
 #[derive(Clone, Debug)]
@@ -44,7 +46,7 @@ pub struct Statement {
     plan: Plan,
     columns: Vec<OutputColumn>,
     parameters: Vec<u32>,
-    as_of: Option<String>,
+    as_of: Option<AsOf>,
 }
 
 /// What a session has to do about a statement.
@@ -201,6 +203,11 @@ pub fn prepare(text: &str, declared: &[u32], catalog: &Catalog) -> Result<Statem
     if as_of.is_some() && statement.kind != Kind::Select {
         return Err(SqlError::new("42601", "AS OF belongs to a SELECT"));
     }
+    if let Some(AsOf::Parameter(number)) = as_of
+        && statement.parameters.len() <= number
+    {
+        statement.parameters.resize(number + 1, TEXT);
+    }
     statement.as_of = as_of;
     Ok(statement)
 }
@@ -219,9 +226,9 @@ impl Statement {
         &self.parameters
     }
 
-    /// `AS OF '…'` of its own.
-    pub fn as_of(&self) -> Option<&str> {
-        self.as_of.as_deref()
+    /// `AS OF …` of its own.
+    pub fn as_of(&self) -> Option<&AsOf> {
+        self.as_of.as_ref()
     }
 
     fn plain(kind: Kind) -> Self {

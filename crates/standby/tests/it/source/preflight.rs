@@ -128,6 +128,31 @@ fn tables_that_could_not_be_updated_any_more_are_refused_if_they_were_updated() 
 }
 
 #[test]
+fn keys_that_are_computed_are_refused_as_the_log_leaves_them_out() {
+    let stage = Stage::with(
+        "computed",
+        "CREATE TABLE fine (k int PRIMARY KEY, n int GENERATED ALWAYS AS (1) STORED);
+         CREATE TABLE computed (a int, k int GENERATED ALWAYS AS (a * 2) STORED PRIMARY KEY);
+         CREATE TABLE by_index (a int, k int GENERATED ALWAYS AS (a * 2) STORED NOT NULL UNIQUE);
+         ALTER TABLE by_index REPLICA IDENTITY USING INDEX by_index_k_key;",
+    );
+    expect![[r#"
+        the key of public.by_index, public.computed has a generated column, which is not in the log: an update would not say of which row it is
+        let every update log the whole old row: ALTER TABLE public.by_index REPLICA IDENTITY FULL; ALTER TABLE public.computed REPLICA IDENTITY FULL; Or leave out: --exclude-table public.by_index --exclude-table public.computed"#]]
+    .assert_eq(&look(&stage));
+    stage.sql("ALTER TABLE computed REPLICA IDENTITY FULL; DROP TABLE by_index");
+    assert_eq!(look(&stage), "may be followed: 2 tables");
+
+    // One that is there when others are followed already.
+    stage.prepare();
+    stage.sql("ALTER TABLE computed REPLICA IDENTITY DEFAULT; CREATE TABLE new (a int, k int GENERATED ALWAYS AS (a) STORED PRIMARY KEY)");
+    expect![[r#"
+        public.computed is replicated until a row of it is updated or deleted: its key has a generated column, which is not in the log: an update would not say of which row it is. ALTER TABLE public.computed REPLICA IDENTITY FULL permits it
+        public.new is not replicated: its key has a generated column, which is not in the log: an update would not say of which row it is"#]]
+    .assert_eq(&stage.primary().notices.join("\n"));
+}
+
+#[test]
 fn what_happens_to_other_tables_keeps_nobody_from_following_on() {
     let stage = Stage::with(
         "later",
@@ -146,7 +171,7 @@ fn what_happens_to_other_tables_keeps_nobody_from_following_on() {
         ["public.fine", "public.logged", "public.t", "public.u"]
     );
     expect![[r#"
-        public.bare is not replicated: it has no primary key or other replica identity, and its rows were updated or deleted
+        public.bare is not replicated: it has no primary key or other replica identity, and its rows were updated or deleted, which the primary would refuse
         public.u has no primary key or other replica identity: rows that are inserted are replicated, and the primary refuses to update or delete any while the table is published. ALTER TABLE public.u REPLICA IDENTITY FULL permits it; --exclude-table public.u leaves the table out"#]].assert_eq(&primary.notices.join("\n"));
     // A new standby is another matter.
     let new = preflight(&stage.url(), &TableFilter::default(), "hindcast_later_2");
