@@ -47,10 +47,9 @@ pub fn stack_pointer() -> usize {
 
 /// How far below a stub the runtime uses the stack, but for what happens now and then.
 const DEPTH: usize = 5120;
-/// Below the stack pointer a function may use so much without saying so.
-const RED_ZONE: usize = 128;
 
-/// Runs `body` in a frame of its own, and clears the stack that it has used.
+/// Runs `body` in a frame of its own, and clears the stack that it has used, and the registers that
+/// a function may leave as it likes: what saves all registers puts them on the stack.
 ///
 /// The runtime does one thing in a recording and another in its replay, and what it leaves on the
 /// stack the program finds in variables that it does not initialise. A collector that takes what is
@@ -63,20 +62,37 @@ pub fn in_own_frame<R>(body: impl FnOnce() -> R) -> R {
         body()
     }
     let result = run(body);
-    // SAFETY: nothing below the red zone is in use, and the runtime was there a moment ago. The
-    // direction flag is clear by convention.
+    // SAFETY: the runtime was there a moment ago, and a function that has called another uses
+    // nothing below its stack pointer. The direction flag is clear by convention.
     unsafe {
         asm!(
             "lea rdi, [rsp - {below}]",
             "xor eax, eax",
             "mov ecx, {words}",
             "rep stosq",
-            below = const DEPTH + RED_ZONE,
+            "xor edx, edx",
+            "xor esi, esi",
+            "xor edi, edi",
+            "xor r8d, r8d",
+            "xor r9d, r9d",
+            "xor r10d, r10d",
+            "xor r11d, r11d",
+            below = const DEPTH,
             words = const DEPTH / 8,
-            out("rdi") _,
-            out("rax") _,
-            out("rcx") _,
+            out("rax") _, out("rcx") _, out("rdx") _, out("rsi") _, out("rdi") _,
+            out("r8") _, out("r9") _, out("r10") _, out("r11") _,
             options(nostack),
+        );
+        asm!(
+            "pxor xmm0, xmm0", "pxor xmm1, xmm1", "pxor xmm2, xmm2", "pxor xmm3, xmm3",
+            "pxor xmm4, xmm4", "pxor xmm5, xmm5", "pxor xmm6, xmm6", "pxor xmm7, xmm7",
+            "pxor xmm8, xmm8", "pxor xmm9, xmm9", "pxor xmm10, xmm10", "pxor xmm11, xmm11",
+            "pxor xmm12, xmm12", "pxor xmm13, xmm13", "pxor xmm14, xmm14", "pxor xmm15, xmm15",
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+            out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+            out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+            out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+            options(nomem, nostack, preserves_flags),
         );
     }
     result

@@ -110,6 +110,7 @@ programs! {
     random_device;
     random_instructions;
     renumbered: Case { threads: 3, ..PLAIN };
+    residue;
     shared;
     socketpairs;
     stat;

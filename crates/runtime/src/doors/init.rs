@@ -22,12 +22,13 @@ static START: extern "C" fn() = start;
 
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn start() {
-    begin();
-    clear_stack();
+    raw::in_own_frame(|| {
+        begin();
+        clear_stack();
+    });
 }
 
-/// Clears what [`begin`] left on the stack. Programs use memory that they never wrote to, and
-/// recording and replay leave different things there.
+/// Clears what [`begin`] left on the stack, which is more than a call leaves.
 #[inline(never)]
 fn clear_stack() {
     let mut below = [0u8; 1 << 15];
