@@ -146,7 +146,7 @@ pub struct RecordArgs {
     /// Take another base this often, e.g. 10m, at a moment when nothing is in flight: a replay
     /// from the middle starts from the nearest one. Each is a dump of the database, beside the
     /// recording, that pg_dump makes while the service goes on
-    #[arg(long, value_name = "TIME", value_parser = standby::span)]
+    #[arg(long, value_name = "TIME", value_parser = span)]
     pub base_every: Option<Duration>,
     /// Read the rows of these bases from a backup that `hindcast standby` keeps of the database,
     /// which then only gives a snapshot and its schema. The first one is taken at once
@@ -163,11 +163,11 @@ pub struct RecordArgs {
     /// Answer no request before its record is on disk
     #[arg(long)]
     pub durable: bool,
-    /// How much of a recording a crash of the recorder may lose, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    /// How much of a recording a crash of the recorder may lose
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = span)]
     pub flush_interval: Duration,
-    /// How often a segment of Parquet files is written, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    /// How often a segment of Parquet files is written
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span)]
     pub roll_interval: Duration,
     /// Folder for the write-ahead file; needed when the trace is in an object store
     #[arg(long, value_name = "DIR")]
@@ -281,7 +281,7 @@ pub struct PruneArgs {
     #[command(flatten)]
     pub trace: TraceArg,
     /// Remove what was recorded longer ago than this, e.g. 7d or 12h
-    #[arg(long, value_name = "TIME", value_parser = standby::span)]
+    #[arg(long, value_name = "TIME", value_parser = span)]
     pub older: Option<Duration>,
     /// Remove the oldest until no more than this is left, e.g. 50GB
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -420,8 +420,8 @@ pub struct ServiceArgs {
     /// Send requests as soon as their order permits, or when they arrived, as seen from the first
     #[arg(long, value_enum, default_value = "max")]
     pub pace: PaceArg,
-    /// Give up when nothing has moved for this long, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    /// Give up when nothing has moved for this long
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span)]
     pub stall_timeout: Duration,
     /// Keep what the service writes outside any request and the recording does not have, instead of
     /// undoing it
@@ -571,11 +571,24 @@ pub enum RetroIsolation {
     Serializable,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text
+/// `90`, `90s`, `5m`, `1h`, `500ms`.
+fn span(text: &str) -> Result<Duration, String> {
+    let split = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor = match unit.trim() {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        _ => return Err(format!("{text:?} is not a time like 30s, 5m or 1h")),
+    };
+    let number: f64 = number
         .parse()
-        .map_err(|_| format!("{text:?} is not a number of seconds"))?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+        .map_err(|_| format!("{text:?} is not a time like 30s, 5m or 1h"))?;
+    Duration::try_from_secs_f64(number * factor).map_err(|error| error.to_string())
 }
 
 /// `8GB`, `512MB`, `1GiB`, `50G`, or bytes.

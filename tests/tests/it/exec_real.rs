@@ -318,6 +318,30 @@ fn python() -> Program {
     })
 }
 
+/// Its collector takes what lies on the stack for addresses, so it asks for the time when it asked
+/// for it only if calls leave the same there.
+#[test]
+fn ruby_with_its_collector() {
+    let scene = Scene::new("ruby").file("script.rb", RUBY);
+    let recorded = scene.record(&Program::new("ruby").args(["script.rb"]));
+    assert_shows(&recorded, &["bytes of JSON", "words", "collected"]);
+    scene.assert_replays(&recorded);
+}
+
+const RUBY: &str = r##"
+require "json"
+require "set"
+rows = (1..5000).map { |i| { "k#{i}" => [i, i.to_s * 3] } }
+puts "#{JSON.generate(rows).size} bytes of JSON"
+seen = Set.new
+20_000.times { |i| seen << (i * 7919) % 10_007 }
+words = Hash.new(0)
+50_000.times { |i| words["x#{i % 1000}"] += 1 }
+GC.start
+puts "#{seen.size + words.size} words", `echo a child`, File.read("/etc/passwd").lines.first
+puts "collected #{GC.count} times by #{Time.now.to_f}"
+"##;
+
 /// The lock of the interpreter changes hands only where a call is made.
 #[test]
 fn python_with_busy_threads() {

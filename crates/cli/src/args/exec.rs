@@ -158,8 +158,8 @@ pub struct ExecArgs {
         help_heading = "Replaying"
     )]
     pub waiting: Waiting,
-    /// Give up when no thread has moved for this long, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = super::seconds, conflicts_with_all = ["record", "show", "check"], help_heading = "Replaying")]
+    /// Give up when no thread has moved for this long
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = super::span, conflicts_with_all = ["record", "show", "check"], help_heading = "Replaying")]
     pub stall_timeout: Duration,
     /// Replay under gdb; what follows -- is for gdb
     #[arg(long, conflicts_with_all = ["record", "show", "check"], help_heading = "Replaying")]
@@ -181,11 +181,11 @@ pub struct ExecArgs {
         help_heading = "Replaying"
     )]
     pub at: Option<LogicalTime>,
-    /// Take a checkpoint this often, in seconds, for --at
+    /// Take a checkpoint this often, for --at
     #[arg(
         long,
-        value_name = "SECONDS",
-        value_parser = super::seconds,
+        value_name = "TIME",
+        value_parser = super::span,
         requires = "replay",
         conflicts_with = "gdb",
         help_heading = "Replaying"

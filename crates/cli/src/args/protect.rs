@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use hindcast_protect::network::Address;
 
-use super::{size, standby::span};
+use super::{size, span};
 
 #[derive(Subcommand)]
 pub enum ProtectAction {

@@ -4,7 +4,7 @@ use std::iter::once;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::size;
+use super::{size, span};
 use clap::{Args, Subcommand, ValueEnum};
 use hindcast_pg::{DatabaseUrl, Lsn};
 use hindcast_standby::source::RowFilter;
@@ -357,26 +357,6 @@ pub struct DropArgs {
 fn lsn(text: &str) -> Result<Lsn, String> {
     text.parse()
         .map_err(|_| format!("{text:?} is not a position like 0/16B3748"))
-}
-
-/// `90`, `90s`, `5m`, `1h`, `500ms`.
-pub(super) fn span(text: &str) -> Result<Duration, String> {
-    let split = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let factor = match unit.trim() {
-        "ms" => 0.001,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        "d" => 86_400.0,
-        _ => return Err(format!("{text:?} is not a time like 30s, 5m or 1h")),
-    };
-    let number: f64 = number
-        .parse()
-        .map_err(|_| format!("{text:?} is not a time like 30s, 5m or 1h"))?;
-    Duration::try_from_secs_f64(number * factor).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

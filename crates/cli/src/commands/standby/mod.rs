@@ -156,7 +156,10 @@ fn status(args: &StatusArgs) -> Result<Exit, CliError> {
     let report = run::status(&args.to, args.from.as_ref(), &args.name)
         .map_err(|error| failed("cannot tell", &error, error.hint()))?;
     render::status(report.as_ref(), args.json);
-    Ok(Exit::Success)
+    Ok(match report {
+        Some(_) => Exit::Success,
+        None => Exit::Missing,
+    })
 }
 
 fn drop_slot(args: &DropArgs) -> Result<Exit, CliError> {
