@@ -10,7 +10,8 @@ use crate::status::{Control, LagMeter, Rate, Retention, State, now_micros};
 use crate::target::Target;
 
 /// How long the loop waits for the log before it looks at everything else: while readers do not
-/// see all yet, while they do and it is not all durable, and while there is nothing to do.
+/// see all yet or somebody waits for the end, while it is not all durable, and while there is
+/// nothing to do.
 const TICK: Duration = Duration::from_millis(1);
 const FLUSH_TICK: Duration = Duration::from_millis(10);
 const IDLE_TICK: Duration = Duration::from_millis(200);
@@ -201,9 +202,9 @@ struct Place {
 }
 
 /// How long to wait for the log when nothing comes.
-fn patience<T: Target>(target: &T, place: Place) -> Duration {
+fn patience<T: Target>(target: &T, place: Place, ends: bool) -> Duration {
     let received = target.received();
-    if place.inside || target.visible() < received {
+    if place.inside || target.visible() < received || ends {
         TICK
     } else if target.durable() < received {
         FLUSH_TICK
@@ -221,7 +222,7 @@ fn take_in<L: Log, T: Target>(
     place: &mut Place,
     lag: &mut LagMeter,
 ) -> Result<(), FollowError<L::Error, T::Error>> {
-    let mut deadline = Instant::now() + patience(target, *place);
+    let mut deadline = Instant::now() + patience(target, *place, until.is_some());
     for _ in 0..MESSAGES_PER_TICK {
         if place.beyond {
             break;
