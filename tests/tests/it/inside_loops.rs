@@ -68,14 +68,25 @@ fn load_in_pieces(stage: &Stage) {
                 stream.write_all(piece.as_bytes()).unwrap();
                 std::thread::sleep(Duration::from_millis(4));
             }
-            let (mut answer, mut bytes) = (String::new(), [0; 4096]);
-            while !answer.contains(&name) {
-                let length = stream.read(&mut bytes).unwrap();
-                assert!(length > 0, "{name}: {answer}");
-                answer += &String::from_utf8_lossy(&bytes[..length]);
-            }
+            read_answer(&mut stream, &name);
         }
     };
+    by_clients(client);
+}
+
+/// Reads until the answer has the request's name in it.
+fn read_answer(stream: &mut TcpStream, name: &str) {
+    let (mut answer, mut bytes) = (String::new(), [0; 4096]);
+    while !answer.contains(name) {
+        let length = stream.read(&mut bytes).unwrap();
+        assert!(length > 0, "{name}: {answer}");
+        answer += &String::from_utf8_lossy(&bytes[..length]);
+    }
+}
+
+/// All clients at a time, each with its number.
+fn by_clients(client: impl Fn(usize) + Sync) {
+    let client = &client;
     std::thread::scope(|scope| {
         (0..CLIENTS).for_each(|number| {
             scope.spawn(move || client(number));
@@ -93,20 +104,11 @@ fn load_with_late_bodies(stage: &Stage) {
             let head =
                 format!("{late}POST /loop/{name} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n");
             stream.write_all(head.as_bytes()).unwrap();
-            let (mut answer, mut bytes) = (String::new(), [0; 4096]);
-            while !answer.contains(&name) {
-                let length = stream.read(&mut bytes).unwrap();
-                assert!(length > 0, "{name}: {answer}");
-                answer += &String::from_utf8_lossy(&bytes[..length]);
-            }
+            read_answer(&mut stream, &name);
         }
         stream.write_all(b"{}").unwrap();
     };
-    std::thread::scope(|scope| {
-        (0..CLIENTS).for_each(|number| {
-            scope.spawn(move || client(number));
-        });
-    });
+    by_clients(client);
 }
 
 /// Bodies that come behind their heads.
@@ -121,19 +123,10 @@ fn load_with_bodies_apart(stage: &Stage) {
             stream.write_all(head.as_bytes()).unwrap();
             std::thread::sleep(Duration::from_millis(4));
             stream.write_all(b"{}").unwrap();
-            let (mut answer, mut bytes) = (String::new(), [0; 4096]);
-            while !answer.contains(&name) {
-                let length = stream.read(&mut bytes).unwrap();
-                assert!(length > 0, "{name}: {answer}");
-                answer += &String::from_utf8_lossy(&bytes[..length]);
-            }
+            read_answer(&mut stream, &name);
         }
     };
-    std::thread::scope(|scope| {
-        (0..CLIENTS).for_each(|number| {
-            scope.spawn(move || client(number));
-        });
-    });
+    by_clients(client);
 }
 
 /// Who wrote, by the database: the names in the rows of each transaction.

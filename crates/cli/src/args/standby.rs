@@ -201,7 +201,7 @@ impl PerDatabase for SwitchoverArgs {
     fn parts(&mut self) -> Parts<'_> {
         Parts {
             databases: &mut self.databases,
-            urls: [&mut self.from, &mut self.to].into_iter().collect(),
+            urls: vec![&mut self.from, &mut self.to],
             name: Some(&mut self.name),
         }
     }
@@ -211,7 +211,7 @@ impl PerDatabase for FenceArgs {
     fn parts(&mut self) -> Parts<'_> {
         Parts {
             databases: &mut self.databases,
-            urls: once(&mut self.from).collect(),
+            urls: vec![&mut self.from],
             name: None,
         }
     }
@@ -231,7 +231,7 @@ impl PerDatabase for DropArgs {
     fn parts(&mut self) -> Parts<'_> {
         Parts {
             databases: &mut self.databases,
-            urls: once(&mut self.from).collect(),
+            urls: vec![&mut self.from],
             name: Some(&mut self.name),
         }
     }
